@@ -1,0 +1,1 @@
+"""From the bytes of a GGUF model to text."""

@@ -1,0 +1,5 @@
+"""Read, write and decode GGUF files."""
+
+
+class GGUFFile:
+    """An open model file."""

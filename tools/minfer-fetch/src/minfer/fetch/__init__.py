@@ -1,0 +1,1 @@
+"""minfer-fetch: find, download, verify and list models."""

@@ -1,0 +1,1 @@
+"""minfer-run: run a language model in the terminal."""

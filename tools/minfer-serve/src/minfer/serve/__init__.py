@@ -1,0 +1,1 @@
+"""minfer-serve: an OpenAI-compatible server."""
