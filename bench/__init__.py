@@ -1,0 +1,1 @@
+"""Side-by-side benchmarks; each prints what it measured and appends to the ledger when told."""

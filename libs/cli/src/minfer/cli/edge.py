@@ -1,0 +1,89 @@
+"""The edge of a process: errors become text and an exit status here and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from minfer.core.errors import MinferError
+
+_INTERRUPTED = 130
+
+
+def main(command: click.Command, name: str, arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run `command` as the program `name` and exit with the status that ARCHITECTURE.md lists.
+
+    stdout that was closed by its reader ends the program quietly with 0; Ctrl-C with 130.
+    A traceback is shown only for an unexpected failure and only with --verbose.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    status = _run(command, name, arguments)
+    if not _flush_stdout():
+        status = 0 if status in (0, 1) else status
+    sys.exit(status)
+
+
+def _run(command: click.Command, name: str, arguments: list[str]) -> int:
+    try:
+        result = command.main(arguments, prog_name=name, standalone_mode=False)
+    except Exception as error:  # noqa: BLE001 - the one place where anything may end
+        return _report(error, verbose="--verbose" in arguments)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return result if isinstance(result, int) else 0
+
+
+def _report(error: Exception, *, verbose: bool) -> int:
+    """Say what ended the program; the exit status."""
+    match error:
+        case click.exceptions.Exit():
+            return error.exit_code
+        case click.ClickException():
+            error.show(sys.stderr)
+            return error.exit_code
+        case MinferError():
+            click.echo(error.render(), err=True)
+            return error.exit_status
+        case click.Abort():
+            return _INTERRUPTED
+        case BrokenPipeError():
+            _silence_stdout()
+            return 0
+    return _unexpected(error, verbose=verbose)
+
+
+def _unexpected(error: Exception, *, verbose: bool) -> int:
+    click.echo(f"Error: unexpected failure: {type(error).__name__}: {error}", err=True)
+    if verbose:
+        traceback.print_exception(error, file=sys.stderr)
+    else:
+        click.echo("Hint: run again with --verbose for the details to report", err=True)
+    return 1
+
+
+def _flush_stdout() -> bool:
+    """Whether everything written reached the reader of stdout."""
+    try:
+        sys.stdout.flush()
+    except (BrokenPipeError, ValueError):
+        _silence_stdout()
+        return False
+    return True
+
+
+def _silence_stdout() -> None:
+    """Point stdout at nothing: the interpreter flushes once more when it exits."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.close(nothing)
+
+
+def exit_on_termination() -> None:
+    """Let SIGTERM unwind the program as Ctrl-C does, so that locks and partial files are left right."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
