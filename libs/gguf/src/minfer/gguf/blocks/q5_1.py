@@ -1,0 +1,29 @@
+"""Q5_1: 32 five-bit codes share a half-precision scale and minimum; the fifth bits stand apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minfer.gguf.blocks.format import BlockFormat, Field
+from minfer.gguf.blocks.nibbles import fifth_bits, split_nibbles
+from minfer.gguf.types import QuantType
+
+if TYPE_CHECKING:
+    from minfer.gguf.blocks.format import Blocks, Floats
+
+
+def _decode(blocks: Blocks) -> Floats:
+    import numpy as np
+
+    codes = (split_nibbles(blocks["codes"]) | fifth_bits(blocks["high_bits"])).astype(np.float32)
+    codes *= blocks["scale"].astype(np.float32)[:, None]
+    codes += blocks["minimum"].astype(np.float32)[:, None]
+    return codes
+
+
+FORMAT = BlockFormat(
+    QuantType.Q5_1,
+    32,
+    (Field("scale", "f2"), Field("minimum", "f2"), Field("high_bits", "u4"), Field("codes", "u1", 16)),
+    _decode,
+)
