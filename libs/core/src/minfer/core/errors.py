@@ -21,6 +21,7 @@ Raise where the fact is known, render once at the edge of a tool, catch nowhere 
 from __future__ import annotations
 
 import re
+from itertools import zip_longest
 from typing import ClassVar
 
 _CODE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -36,12 +37,17 @@ class MinferError(Exception):
     exit_status: ClassVar[int] = 1
     http_status: ClassVar[int] = 500
 
-    def __init__(self, fact: str, *, hint: str = "", candidates: tuple[str, ...] = ()) -> None:
-        """`fact`: what is wrong, with its value; `hint`: the next step; `candidates`: each can be pasted."""
+    def __init__(
+        self, fact: str, *, hint: str = "", candidates: tuple[str, ...] = (), labels: tuple[str, ...] = ()
+    ) -> None:
+        """`fact`: what is wrong, with its value; `hint`: the next step; `candidates`: each can be pasted;
+        `labels`: what to show beside each candidate (its size).
+        """
         super().__init__(fact)
         self.fact = fact
         self.hint = hint
         self.candidates = candidates
+        self.labels = labels
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -51,7 +57,11 @@ class MinferError(Exception):
     def render(self) -> str:
         """The text for a terminal: fact, candidates one a line, hint. No final newline."""
         lines = [f"Error: {self.fact}"]
-        lines += [f"  {candidate}" for candidate in self.candidates]
+        width = max(map(len, self.candidates), default=0)
+        for candidate, label in zip_longest(
+            self.candidates, self.labels[: len(self.candidates)], fillvalue=""
+        ):
+            lines.append(f"  {candidate:<{width}}  {label}".rstrip())
         if self.hint:
             lines.append(f"Hint: {self.hint}")
         return "\n".join(lines)
