@@ -80,7 +80,8 @@ def publish(cache: Path, partial: Path, record: Record) -> Path:
     """Give the verified file at `partial` the name `record.path` below `cache`; the final path.
 
     The record goes first: a crash in between leaves a record without its file, which says nothing,
-    and never a file that looks unverified. `fetched` and `modified_ns` are filled in here. Raises TransferError.
+    and never a file that looks unverified. `fetched` and `modified_ns` are filled in here. Raises
+    TransferError.
     """
     target = cache / record.path
     make_directory(target.parent)
