@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from minfer.gguf.blocks.format import BlockFormat, Field
-from minfer.gguf.blocks.nibbles import split_nibbles
+from minfer.gguf.blocks.packing import nibbles
 from minfer.gguf.types import QuantType
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ def _decode(blocks: Blocks) -> Floats:
     import numpy as np
 
     scale = blocks["scale"].astype(np.float32)[:, None]
-    codes = split_nibbles(blocks["codes"]).astype(np.float32)
+    codes = nibbles(blocks["codes"]).astype(np.float32)
     codes -= np.float32(8)
     codes *= scale
     return codes

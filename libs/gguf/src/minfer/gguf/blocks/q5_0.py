@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from minfer.gguf.blocks.format import BlockFormat, Field
-from minfer.gguf.blocks.nibbles import fifth_bits, split_nibbles
+from minfer.gguf.blocks.packing import fifth_bits, nibbles
 from minfer.gguf.types import QuantType
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def _decode(blocks: Blocks) -> Floats:
     import numpy as np
 
-    codes = (split_nibbles(blocks["codes"]) | fifth_bits(blocks["high_bits"])).astype(np.float32)
+    codes = (nibbles(blocks["codes"]) | fifth_bits(blocks["high_bits"])).astype(np.float32)
     codes -= np.float32(16)
     codes *= blocks["scale"].astype(np.float32)[:, None]
     return codes
