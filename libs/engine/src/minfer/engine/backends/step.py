@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from minfer.engine.graph.ops import CacheSpec, Graph
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BLOCK_POSITIONS = 16
 """Positions in one block of the KV cache."""
 
-Ints = array[int]  # typecode 'i'
+Ints: TypeAlias = "array[int]"  # typecode 'i'; array cannot be subscripted at run time before 3.12
 FloatMatrix = Any  # a C-contiguous float32 buffer [rows, columns]: ndarray or memoryview
 Cancel = Callable[[], bool]
 
