@@ -3,7 +3,7 @@
 No tool repeats these, and no library below imports them.
 """
 
-from minfer.cli.commands import CommandRow, LazyGroup, TolerantCommand
+from minfer.cli.commands import HELP, CommandRow, LazyGroup, TolerantCommand
 from minfer.cli.edge import main
 
-__all__ = ["CommandRow", "LazyGroup", "TolerantCommand", "main"]
+__all__ = ["HELP", "CommandRow", "LazyGroup", "TolerantCommand", "main"]

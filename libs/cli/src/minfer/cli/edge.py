@@ -30,8 +30,12 @@ def main(command: click.Command, name: str, arguments: Sequence[str] | None = No
 
 
 def _run(command: click.Command, name: str, arguments: list[str]) -> int:
+    if f"_{name.replace('-', '_').upper()}_COMPLETE" in os.environ:
+        command.main(arguments, prog_name=name)  # answers the shell's completion and exits
     try:
-        result = command.main(arguments, prog_name=name, standalone_mode=False)
+        # Not command.main: it exits with 1 when stdout was closed.
+        with command.make_context(name, list(arguments)) as context:
+            result = command.invoke(context)
     except Exception as error:  # noqa: BLE001 - the one place where anything may end
         return _report(error, verbose="--verbose" in arguments)
     except KeyboardInterrupt:

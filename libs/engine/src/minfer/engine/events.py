@@ -1,0 +1,56 @@
+"""What a generation tells its caller, in order: Prefilled, then Tokens, then Stopped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class StopReason(StrEnum):
+    """Why a generation ended."""
+
+    END_OF_GENERATION = "end"  # the model said so
+    STOP_STRING = "stop"
+    LENGTH = "length"  # n_predict tokens were made
+    CONTEXT = "context"  # the context is full
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """The prompt is in the cache. n_reused of its n_prompt tokens were there already."""
+
+    n_prompt: int
+    n_reused: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token was drawn. `text` is what may be shown now: it can be empty (held back) or more than
+    this token's own text.
+
+    logprob: natural log of the token's probability in the full softmax of the raw logits.
+    alternatives: (id, logprob) of the most likely tokens, as many as were asked for.
+    """
+
+    id: int
+    text: str
+    logprob: float
+    alternatives: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The end. `text` is what was held back and belongs to the answer; seconds are of decoding alone."""
+
+    reason: StopReason
+    text: str
+    n_generated: int
+    seconds: float
+    stop_string: str = ""
+    n_drafted: int = 0
+    n_accepted: int = 0
+
+
+Event = Prefilled | Token | Stopped
