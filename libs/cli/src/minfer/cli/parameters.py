@@ -9,7 +9,7 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_TYPES: Mapping[str, click.ParamType] = {"int": click.INT, "float": click.FLOAT}
+_TYPES: Mapping[str, click.ParamType[Any]] = {"int": click.INT, "float": click.FLOAT}
 
 
 class Knob(Protocol):
