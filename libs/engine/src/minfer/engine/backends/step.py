@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from minfer.engine.graph.ops import CacheSpec, Graph
@@ -43,6 +43,8 @@ class StepBatch:
 
     ids int32[T] (or `rows` float32[T, D] in their place), rope_pos int32[T] (what rotations see),
     cache_pos int32[T] (where in its sequence the row is stored), logit_rows int32[L] ascending.
+    A row sees the positions of its sequence up to its own cache_pos, within the window if there is
+    one: windows and causality count cache positions, whatever rotations were applied.
     """
 
     ids: Ints
@@ -118,12 +120,20 @@ class Program(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """Limits and wishes of a compilation. taps: names of nodes whose values StepResult shall carry."""
+    """Limits and wishes of a compilation.
+
+    taps: names of nodes whose values StepResult shall carry. A node's name gives its value; an Attend
+    node's name with `.probabilities` gives, for each sequence, the probabilities [n_q, rows, positions]
+    (positions that a window hides have probability 0).
+    weights: `blockwise` keeps them as stored and decodes while computing, where a backend would
+    otherwise keep float32 copies; a backend that computes on stored blocks ignores it.
+    """
 
     max_tokens: int = 512
     max_logit_rows: int = 512
     n_threads: int = 1
     taps: tuple[str, ...] = ()
+    weights: Literal["resident", "blockwise"] = "resident"
 
 
 class Backend(Protocol):
@@ -138,5 +148,5 @@ class Backend(Protocol):
     def plan_bytes(self, graph: Graph, file: GGUFFile, options: CompileOptions) -> int:
         """Bytes that compile and run will take beside the cache, computed without loading."""
 
-    def cache_bytes(self, spec: CacheSpec) -> int:
+    def cache_bytes(self, spec: CacheSpec, options: CompileOptions) -> int:
         """Bytes of one block of one slot of that spec."""
