@@ -121,7 +121,7 @@ def test_queries() -> None:
     assert ask(repeat_penalty=0.9) == HeadQuery(top=42, listed=((5, 6),))
     assert ask(temp=0.0) == HeadQuery(top=3)
     assert ask(temp=0.0, repeat_penalty=1.0) == HeadQuery(top=1)
-    assert ask(logit_bias=((9, 1.0), (8, -1.0))) == HeadQuery(top=44, listed=((9,),))
+    assert ask(logit_bias=((9, 1.0), (8, -1.0))) == HeadQuery(top=44, listed=((8, 9),))
     assert ask(top_k=0) == ask(mirostat=2) == HeadQuery()
     assert ask(temp=0.0, typical_p=0.5) == HeadQuery(top=42)
     assert SamplerChain(PLAIN, numbered(30)).query(history) == HeadQuery()  # smaller than 40: all of it

@@ -87,6 +87,7 @@ def test_dry_stops_at_sequence_breakers() -> None:
     assert repeated(window, 2, {}) == {4: 3}
     assert repeated(window, 2, {1: ((),)}) == {4: 2}
     assert repeated(window, 2, {2: ((),)}) == {}
+    assert repeated(window, 2, {4: ((),)}) == {}  # a breaker may be repeated
     assert repeated(window, 2, {1: ((2,),)}) == {}  # 1 2 together are the breaker
     assert repeated(window, 2, {1: ((9,),)}) == {4: 3}
 

@@ -7,6 +7,7 @@ rest of the vocabulary is never touched.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -24,11 +25,6 @@ class Change(NamedTuple):
     def apply(self, logit: float) -> float:
         """The changed logit."""
         return (logit / self.factor if logit > 0 else logit * self.factor) - self.offset
-
-    @property
-    def only_lowers(self) -> bool:
-        """True if no logit can become larger by it."""
-        return self.factor >= 1 and self.offset >= 0
 
 
 Changes = Mapping[int, Change]
@@ -53,13 +49,10 @@ def penalties(history: Sequence[int], params: GenerationParams, breakers: Breake
     The repeat penalty divides positive logits and multiplies the others (Keskar et al. 2019,
     arXiv:1909.05858, with the usual repair for negative logits); the other two are OpenAI's.
     """
-    counts: dict[int, int] = {}
-    for id_ in recent(history, params.repeat_last_n):
-        counts[id_] = counts.get(id_, 0) + 1
+    counts = Counter(recent(history, params.repeat_last_n))
     factor, frequency, presence = params.repeat_penalty, params.frequency_penalty, params.presence_penalty
     if frequency == 0:
-        change = Change(factor, presence)
-        return dict.fromkeys(counts, change)
+        return dict.fromkeys(counts, Change(factor, presence))
     return {id_: Change(factor, count * frequency + presence) for id_, count in counts.items()}
 
 
@@ -88,18 +81,37 @@ def _has_penalties(params: GenerationParams) -> bool:
     return params.repeat_last_n != 0 and not is_neutral
 
 
+def _penalties_only_lower(params: GenerationParams) -> bool:
+    return params.repeat_penalty >= 1 and params.frequency_penalty >= 0 and params.presence_penalty >= 0
+
+
 @dataclass(frozen=True, slots=True)
 class Adjustment:
-    """A row of the table of adjusting steps; `is_on` says whether the parameters ask for it."""
+    """A row of the table of adjusting steps.
+
+    is_on: whether the parameters ask for it. only_lowers: whether with these parameters no logit can
+    become larger by it.
+    """
 
     name: str
     changes: Callable[[Sequence[int], GenerationParams, Breakers], Changes]
     is_on: Callable[[GenerationParams], bool]
+    only_lowers: Callable[[GenerationParams], bool]
 
 
 ADJUSTMENTS: Final = (
-    Adjustment("logit bias", logit_bias, lambda params: bool(params.logit_bias)),
-    Adjustment("penalties", penalties, _has_penalties),
-    Adjustment("DRY", dry, lambda params: params.dry_multiplier != 0 and params.dry_penalty_last_n != 0),
+    Adjustment(
+        "logit bias",
+        logit_bias,
+        lambda params: bool(params.logit_bias),
+        lambda params: all(bias <= 0 for _, bias in params.logit_bias),
+    ),
+    Adjustment("penalties", penalties, _has_penalties, _penalties_only_lower),
+    Adjustment(
+        "DRY",
+        dry,
+        lambda params: params.dry_multiplier != 0 and params.dry_penalty_last_n != 0,
+        lambda params: True,
+    ),
 )
 """In llama.cpp's order."""

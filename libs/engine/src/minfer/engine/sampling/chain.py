@@ -10,6 +10,7 @@ The order and the formulas are llama.cpp's, tests/parity compares them. Everythi
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -101,10 +102,16 @@ class SamplerChain:
         layers = self._layers_for(history)
         # k unchanged candidates are always among the k + n largest if n change; of the changed ones, those
         # that can rise may come from below and are listed.
-        top = max(self._n_wanted, at_least) + (len(set().union(*layers)) if layers else 0)
+        n_changed = len(layers[0]) if len(layers) == 1 else len(set().union(*layers))
+        top = max(self._n_wanted, at_least) + n_changed
         if top > _MOST_LISTED or top >= self._n_vocab:
             return HeadQuery()
-        rising = {id_ for layer in layers for id_, change in layer.items() if not change.only_lowers}
+        rising = {
+            id_
+            for layer, row in zip(layers, self._adjustments, strict=True)
+            if not row.only_lowers(self._params)
+            for id_ in layer
+        }
         return HeadQuery(top=top, listed=(tuple(sorted(rising)),) if rising else ())
 
     def sample(
@@ -151,7 +158,7 @@ class SamplerChain:
         window = tuple(recent(history, n))
         if window != self._window:
             layers = [row.changes(window, self._params, self._breakers) for row in self._adjustments]
-            self._window, self._layers = window, [layer for layer in layers if layer]
+            self._window, self._layers = window, layers
         return self._layers
 
     def _draw(self, pool: Pool, candidates: Candidates, where: tuple[int, int], stages: list[Stage]) -> Draw:
@@ -183,17 +190,15 @@ def _pool(candidates: Candidates, layers: Sequence[Changes]) -> Pool:
     if candidates.row is not None:
         pool = pool_of_row(candidates.row, layers)
     else:
-        ids: Sequence[int] = candidates.ids
-        logits: Sequence[float] = candidates.logits
+        logits = dict(zip(candidates.ids, candidates.logits, strict=True))
         for layer in layers:
-            logits = [
-                layer[id_].apply(logit) if id_ in layer else logit
-                for id_, logit in zip(ids, logits, strict=True)
-            ]
-        keys = sorted(zip([-logit for logit in logits], ids, strict=True))
-        while keys and keys[-1][0] == math.inf:
-            keys.pop()
-        pool = Pool([id_ for _, id_ in keys], [-negative for negative, _ in keys])
+            for id_ in layer.keys() & logits.keys():
+                logits[id_] = layer[id_].apply(logits[id_])
+        ids = sorted(logits)
+        ids.sort(key=logits.__getitem__, reverse=True)  # stable: equal logits stay in the order of ids
+        while ids and logits[ids[-1]] == -math.inf:
+            ids.pop()
+        pool = Pool(ids, [logits[id_] for id_ in ids])
     if not pool.ids:
         raise ParameterError("logit_bias", "logit_bias bans every candidate token")
     return pool
@@ -202,10 +207,9 @@ def _pool(candidates: Candidates, layers: Sequence[Changes]) -> Pool:
 def _pick(pool: Pool, temperature: float, number: Uniform) -> tuple[int, float, Pool]:
     """Index and probability of the drawn candidate, and the pool it is in (listed further if need be)."""
     weights, total = pool.weights(temperature)
-    wanted = number(b"draw") * total
-    for index, mass in enumerate(accumulate(weights)):
-        if mass > wanted:
-            return index, weights[index] / total, pool
+    index = bisect_right(list(accumulate(weights)), number(b"draw") * total)
+    if index < len(weights):
+        return index, weights[index] / total, pool
     if pool.tail is not None:
         return _pick(pool.whole(), temperature, number)
     index = max(index for index, weight in enumerate(weights) if weight > 0)  # rounding: the sum fell short

@@ -34,7 +34,7 @@ def repeated(window: Sequence[int], allowed: int, breakers: Breakers) -> dict[in
     """For each token that would continue a repetition: the length of the longest one it continues.
 
     A repetition is a suffix of `window` (oldest token first) that also occurs earlier in it; it cannot
-    reach back over a sequence breaker. Only lengths of `allowed` and more are told.
+    reach back over a sequence breaker, and breakers themselves may be repeated. Only lengths of `allowed` and more are told.
     """
     if len(window) <= allowed:
         return {}
@@ -48,7 +48,7 @@ def repeated(window: Sequence[int], allowed: int, breakers: Breakers) -> dict[in
         if start and length >= allowed:
             follower = backwards[start - 1]
             lengths[follower] = max(length, lengths.get(follower, 0))
-    return lengths
+    return {id_: length for id_, length in lengths.items() if () not in breakers.get(id_, ())}
 
 
 def _since_breaker(backwards: Sequence[int], breakers: Breakers) -> int:

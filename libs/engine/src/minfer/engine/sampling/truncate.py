@@ -7,6 +7,7 @@ each source is named.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
@@ -45,10 +46,9 @@ def typical(pool: Pool, params: GenerationParams, uniform: Uniform) -> Pool:
 def top_p(pool: Pool, params: GenerationParams, uniform: Uniform) -> Pool:
     """Keep the likeliest up to a total probability (Holtzman et al. 2019, arXiv:1904.09751)."""
     weights, total = pool.weights()
-    wanted = params.top_p * total
-    for n, mass in enumerate(accumulate(weights), 1):
-        if mass >= wanted:
-            return pool.keep(n)
+    n = bisect_left(list(accumulate(weights)), params.top_p * total) + 1
+    if n <= len(weights):
+        return pool.keep(n)
     # Rounding can leave the whole sum below the wanted one.
     return pool if pool.tail is None else top_p(pool.whole(), params, uniform)
 
