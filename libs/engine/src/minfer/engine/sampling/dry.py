@@ -34,7 +34,8 @@ def repeated(window: Sequence[int], allowed: int, breakers: Breakers) -> dict[in
     """For each token that would continue a repetition: the length of the longest one it continues.
 
     A repetition is a suffix of `window` (oldest token first) that also occurs earlier in it; it cannot
-    reach back over a sequence breaker, and breakers themselves may be repeated. Only lengths of `allowed` and more are told.
+    reach back over a sequence breaker, and breakers themselves may be repeated. Only
+    lengths of `allowed` and more are told.
     """
     if len(window) <= allowed:
         return {}
