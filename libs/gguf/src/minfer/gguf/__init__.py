@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from minfer.gguf.blocks import FORMATS
 from minfer.gguf.blocks.format import BlockFormat, Field
-from minfer.gguf.file import GGUFFile, open_gguf
+from minfer.gguf.file import GGUFFile, open_bytes, open_gguf, read_beginning
 from minfer.gguf.metadata import Metadata
 from minfer.gguf.part import TensorInfo
 from minfer.gguf.types import QuantType, ValueType
@@ -24,5 +24,7 @@ __all__ = [
     "QuantType",
     "TensorInfo",
     "ValueType",
+    "open_bytes",
     "open_gguf",
+    "read_beginning",
 ]

@@ -29,7 +29,7 @@ def read_rows(file: GGUFFile, name: str, rows: npt.ArrayLike) -> npt.NDArray[np.
     Decodes nothing else. Raises TensorMissingError; IndexError for a row that is not there.
     """
     info = file.tensor(name)
-    columns = info.shape[-1]
+    columns = info.shape[-1] if info.shape else 1
     form = FORMATS[info.quant]
     stored = np.frombuffer(file.data(name), dtype=np.uint8).reshape(-1, form.n_bytes(columns))
     picked = stored[np.asarray(rows, dtype=np.intp)]

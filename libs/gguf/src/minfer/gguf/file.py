@@ -10,8 +10,9 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from minfer.gguf.errors import TensorMissingError
+from minfer.gguf.header import parse_header
 from minfer.gguf.metadata import Metadata
-from minfer.gguf.part import Part, TensorInfo
+from minfer.gguf.part import Part, TensorInfo, place_tensors
 from minfer.gguf.split import open_parts
 
 
@@ -72,8 +73,11 @@ class GGUFFile:
         info = self.tensor(name)
         if not info.n_bytes or not hasattr(mmap, advice):
             return
+        mapped = self._part(info).map
+        if mapped is None:
+            return
         start = info.offset // mmap.PAGESIZE * mmap.PAGESIZE
-        self._part(info).map.madvise(getattr(mmap, advice), start, info.offset + info.n_bytes - start)
+        mapped.madvise(getattr(mmap, advice), start, info.offset + info.n_bytes - start)
 
     def _part(self, info: TensorInfo) -> Part:
         if not self._parts:
@@ -89,3 +93,21 @@ def open_gguf(path: str | os.PathLike[str]) -> GGUFFile:
     """
     parts, tensors = open_parts(Path(path))
     return GGUFFile(parts, tensors)
+
+
+def open_bytes(data: bytes, name: str = "memory") -> GGUFFile:
+    """A model that is in memory as a whole, as if it were the file `name`. Raises as `open_gguf` does."""
+    view = memoryview(data)
+    part = Part(Path(name), None, view, parse_header(view, name))
+    return GGUFFile((part,), part.tensors(0))
+
+
+def read_beginning(data: bytes, n_bytes: int, name: str) -> tuple[Metadata, dict[str, TensorInfo]]:
+    """Metadata and tensor table of a file of `n_bytes` of which `data` is the beginning.
+
+    Raises TruncatedFileError when that is too little; its `needed_bytes` says how much more to bring,
+    and is past `n_bytes` when the file itself is cut off. Otherwise raises as `open_gguf` does.
+    """
+    view = memoryview(data)
+    header = parse_header(view, name)
+    return Metadata(view, header.entries, name), place_tensors(header, n_bytes, name)

@@ -35,10 +35,17 @@ DEFAULT_ALIGNMENT = 32
 _PREFIX = Struct("<4sIQQ")
 _U32 = Struct("<I")
 _U64 = Struct("<Q")
+MIN_BYTES = _PREFIX.size
+MAX_SANE_BYTES = 1 << 44  # a length past this is a lie, not a download that stopped early
+
+# Limits far above what models have; they bound the time that a lying file can cost.
+_MAX_PAIRS = 1 << 16
+_MAX_TENSORS = 1 << 18
+_MAX_ELEMENTS = 1 << 22  # strings and inner arrays of the whole file
+_MAX_NAME_BYTES = (1 << 16) - 1
 _MAX_DIMENSIONS = 4
+_MAX_SHOWN = 80
 _MAX_NESTING = 4
-_MAX_ELEMENTS = 1 << 23  # strings and inner arrays in one file; bounds the time a lying file can cost
-_MAX_SANE_BYTES = 1 << 44  # a length past this is a lie, not a download that stopped early
 
 Data: TypeAlias = bytes | memoryview
 Span: TypeAlias = tuple[int, int]
@@ -95,7 +102,7 @@ class _Cursor:
         needed = self.position + n_bytes
         if needed <= self.end:
             return self.position
-        if needed > _MAX_SANE_BYTES:
+        if needed > MAX_SANE_BYTES:
             raise CorruptFileError(
                 f"{self.name} is corrupt: at byte {self.position} it claims {n_bytes} bytes for {what}, "
                 f"and the file has {self.end}"
@@ -117,8 +124,12 @@ class _Cursor:
         value: int = _U64.unpack_from(self.data, at)[0]
         return value
 
-    def string(self, what: str) -> str:
+    def name_of(self, what: str) -> str:
         n_bytes = self.u64(what)
+        if n_bytes > _MAX_NAME_BYTES:
+            raise CorruptFileError(
+                f"{self.name} is corrupt: {what} has a name of {n_bytes} bytes; {_MAX_NAME_BYTES} are allowed"
+            )
         at = self.require(n_bytes, what)
         self.position += n_bytes
         return str(self.data[at : at + n_bytes], "utf-8", "replace")
@@ -128,12 +139,12 @@ class _Cursor:
         self.position += n_bytes
 
     def value_type(self, key: str) -> ValueType:
-        number = self.u32(f"the type of {key!r}")
+        number = self.u32(f"the type of {shown(key)}")
         try:
             return ValueType(number)
         except ValueError:
             raise CorruptFileError(
-                f"{self.name} is corrupt: metadata key {key!r} has value type {number}, "
+                f"{self.name} is corrupt: metadata key {shown(key)} has value type {number}, "
                 "which the format does not define"
             ) from None
 
@@ -142,9 +153,14 @@ class _Cursor:
         self.elements_left -= n
         if self.elements_left < 0:
             raise CorruptFileError(
-                f"{self.name} is corrupt: with metadata key {key!r} it claims more than "
+                f"{self.name} is corrupt: with metadata key {shown(key)} it claims more than "
                 f"{_MAX_ELEMENTS} strings, which no vocabulary has"
             )
+
+
+def shown(name: str) -> str:
+    """A name from a file, quoted, escaped and short enough for a message."""
+    return repr(name if len(name) <= _MAX_SHOWN else f"{name[:_MAX_SHOWN]}…")
 
 
 def parse_header(data: Data, name: str) -> Header:
@@ -168,8 +184,8 @@ def parse_header(data: Data, name: str) -> Header:
 def _prefix(cursor: _Cursor) -> tuple[int, int, int]:
     """Check magic and version; return version and the two counts."""
     magic = bytes(cursor.data[:4])
-    if not MAGIC.startswith(magic) or (magic == b"" and cursor.end):
-        raise NotGGUFError(f"{cursor.name} is not a GGUF file: it begins with {magic!r}")
+    if not MAGIC.startswith(magic):
+        raise NotGGUFError(f"{cursor.name} is not a GGUF file: it begins with {magic!r}", hint=DOWNLOAD_AGAIN)
     cursor.require(8, "the magic number and the version")
     version = _U32.unpack_from(cursor.data, 4)[0]
     if version not in VERSIONS:
@@ -192,19 +208,25 @@ def _refuse_version(name: str, version: int) -> None:
 
 
 def _entries(cursor: _Cursor, n_pairs: int) -> dict[str, Entry]:
+    _check_count(cursor, n_pairs, _MAX_PAIRS, "metadata pairs")
     cursor.require(n_pairs * 13, f"{n_pairs} metadata pairs")  # a length, a type and one byte each
     entries: dict[str, Entry] = {}
     for i in range(n_pairs):
-        key = cursor.string(f"the key of metadata pair {i + 1} of {n_pairs}")
+        key = cursor.name_of(f"metadata pair {i + 1} of {n_pairs}")
         if key in entries:
-            raise CorruptFileError(f"{cursor.name} is corrupt: metadata key {key!r} is there twice")
+            raise CorruptFileError(f"{cursor.name} is corrupt: metadata key {shown(key)} is there twice")
         entries[key] = _entry(cursor, key)
     return entries
 
 
+def _check_count(cursor: _Cursor, n: int, limit: int, what: str) -> None:
+    if n > limit:
+        raise CorruptFileError(f"{cursor.name} is corrupt: it claims {n} {what}; no model has over {limit}")
+
+
 def _entry(cursor: _Cursor, key: str) -> Entry:
     kind = cursor.value_type(key)
-    what = f"the value of {key!r}"
+    what = f"the value of {shown(key)}"
     if kind is ValueType.ARRAY:
         return _array_entry(cursor, key)
     start = cursor.position
@@ -218,7 +240,7 @@ def _entry(cursor: _Cursor, key: str) -> Entry:
 
 def _array_entry(cursor: _Cursor, key: str, depth: int = 1) -> Entry:
     element = cursor.value_type(key)
-    what = f"the values of {key!r}"
+    what = f"the values of {shown(key)}"
     n = cursor.u64(what)
     start = cursor.position
     if element is ValueType.STRING:
@@ -226,7 +248,7 @@ def _array_entry(cursor: _Cursor, key: str, depth: int = 1) -> Entry:
     elif element is ValueType.ARRAY:
         if depth == _MAX_NESTING:
             raise CorruptFileError(
-                f"{cursor.name} is corrupt: metadata key {key!r} nests arrays deeper than {_MAX_NESTING}"
+                f"{cursor.name} is corrupt: metadata key {shown(key)} nests arrays deeper than {_MAX_NESTING}"
             )
         cursor.require(n * 12, what)
         cursor.spend(n, key)
@@ -239,7 +261,7 @@ def _array_entry(cursor: _Cursor, key: str, depth: int = 1) -> Entry:
 
 def _skip_strings(cursor: _Cursor, n: int, key: str) -> None:
     """Step over `n` strings. Vocabularies have hundreds of thousands: the loop does nothing else."""
-    what = f"the {n} strings of {key!r}"
+    what = f"the {n} strings of {shown(key)}"
     cursor.require(n * 8, what)
     cursor.spend(n, key)
     unpack, data, position = _U64.unpack_from, cursor.data, cursor.position
@@ -253,17 +275,18 @@ def _skip_strings(cursor: _Cursor, n: int, key: str) -> None:
 
 
 def _tensors(cursor: _Cursor, n_tensors: int) -> tuple[RawTensor, ...]:
+    _check_count(cursor, n_tensors, _MAX_TENSORS, "tensors")
     cursor.require(n_tensors * 24, f"the table of {n_tensors} tensors")
     tensors: dict[str, RawTensor] = {}
     for i in range(n_tensors):
         what = f"row {i + 1} of {n_tensors} of the tensor table"
-        name = cursor.string(what)
+        name = cursor.name_of(what)
         if name in tensors:
-            raise CorruptFileError(f"{cursor.name} is corrupt: tensor {name!r} is there twice")
+            raise CorruptFileError(f"{cursor.name} is corrupt: tensor {shown(name)} is there twice")
         n_dimensions = cursor.u32(what)
         if n_dimensions > _MAX_DIMENSIONS:
             raise CorruptFileError(
-                f"{cursor.name} is corrupt: tensor {name!r} has {n_dimensions} dimensions, "
+                f"{cursor.name} is corrupt: tensor {shown(name)} has {n_dimensions} dimensions, "
                 f"and the format allows {_MAX_DIMENSIONS}"
             )
         dimensions = tuple(cursor.u64(what) for _ in range(n_dimensions))
