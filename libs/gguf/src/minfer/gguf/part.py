@@ -85,6 +85,8 @@ def _place(raw: RawTensor, header: Header, name: str, part: int) -> TensorInfo:
     quant = _quant(raw, name)
     form = FORMATS[quant]
     columns = raw.dimensions[0] if raw.dimensions else 1
+    if 0 in raw.dimensions:
+        raise CorruptFileError(f"{name} is corrupt: tensor {shown(raw.name)} has a dimension of 0")
     if columns % form.block_weights:
         raise CorruptFileError(
             f"{name} is corrupt: rows of tensor {shown(raw.name)} have {columns} numbers, "

@@ -39,7 +39,7 @@ def _metadata(part: Part) -> Metadata:
 def _siblings(path: Path, count: int) -> tuple[Path, ...]:
     """The paths of all `count` parts; raises when the name does not tell them or some are absent."""
     name = SplitName.parse(path.name)
-    if name is None or name.count != count:
+    if name is None or name.n_parts != count:
         raise SplitMismatchError(
             f"{path} is one of {count} parts of a split model, and its name does not say so",
             hint=f"give the parts their names back: {SplitName('NAME', 1, count)} and so on",

@@ -29,7 +29,7 @@ def planes(packed: Bytes, width: int) -> Bytes:
 
 def nibbles(packed: Bytes) -> Bytes:
     """(n, b) bytes to (n, 2b) codes of 0..15: the low halves of all bytes, then the high halves."""
-    return planes(packed, 4).reshape(len(packed), -1)
+    return planes(packed, 4).reshape(len(packed), 2 * packed.shape[1])
 
 
 def fifth_bits(words: npt.NDArray[np.uint32]) -> Bytes:
