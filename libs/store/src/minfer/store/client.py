@@ -1,0 +1,74 @@
+"""The one door to models: from the word that a user wrote to the path of a file on this disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from minfer.core.reference import NameReference, PathReference, Reference, parse_reference
+from minfer.store.catalog import Catalog, read_catalog
+from minfer.store.locks import Hold
+from minfer.store.progress import OnProgress, ignore_progress
+from minfer.store.resolution import Fetch, decide
+from minfer.store.settings import Settings, expand_user
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Where a model is. `source`: 'path' (as written), 'cache' (was there), 'fetched' (by minfer-fetch)."""
+
+    path: Path
+    source: str
+    reference: Reference
+
+    @property
+    def is_path_like(self) -> bool:
+        """True when the user wrote a path; then nobody needs to be told where the model is."""
+        return isinstance(self.reference, PathReference)
+
+
+def resolve(
+    reference: str, *, settings: Settings | None = None, on_progress: OnProgress = ignore_progress
+) -> Resolved:
+    """The model that `reference` means, downloaded when it has to be.
+
+    A path touches neither cache nor network, and a complete match in the cache is answered in this process.
+    Raises BadReferenceError and the ModelNotFoundError and TransferError families.
+    """
+    settings = settings or Settings.of()
+    parsed = parse_reference(reference)
+    existing = existing_path(parsed, settings)
+    needs_catalog = existing is None and not isinstance(parsed, PathReference)
+    catalog = read_catalog(settings.cache, with_sizes=False) if needs_catalog else Catalog(settings.cache)
+    outcome = decide(parsed, existing, catalog, offline=settings.offline)
+    if isinstance(outcome, Fetch):
+        from minfer.store.child import resolve_in_child
+
+        return Resolved(resolve_in_child(str(parsed), settings, on_progress), "fetched", parsed)
+    return Resolved(outcome.path, "path" if outcome.model is None else "cache", parsed)
+
+
+def existing_path(reference: Reference, settings: Settings) -> Path | None:
+    """The path that `reference` names on this disk if something is there. `~` is settled here."""
+    match reference:
+        case PathReference(text):
+            path = Path(expand_user(text, settings.environment))
+        case NameReference(name):
+            path = Path(name)
+        case _:
+            return None
+    try:
+        path.stat()
+    except (OSError, ValueError):  # ValueError: a name that no file system can hold
+        return None
+    return path
+
+
+def hold(resolved: Resolved, settings: Settings | None = None) -> Hold | None:
+    """Keep the model from being removed while the result lives; None for a file outside the cache."""
+    from minfer.store.locks import hold as hold_model
+
+    settings = settings or Settings.of()
+    if not resolved.path.is_relative_to(settings.cache):
+        return None
+    return hold_model(settings.cache, str(resolved.path.relative_to(settings.cache)))
