@@ -20,7 +20,7 @@ _MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One downloaded file. `path` is relative to the cache, `source` a reference without its selector."""
+    """One downloaded file. `path` is relative to the cache, `source` the reference that led to it."""
 
     path: str
     n_bytes: int

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from minfer.core.reference import RemoteReference
+from minfer.core.reference import PackageReference, RemoteReference
 from minfer.store.progress import OnProgress
 from minfer.store.settings import Settings
 
@@ -65,4 +65,12 @@ class Source(Protocol[R_contra]):
 
 
 # A row is a function that imports its source: HTTP clients take a quarter of a second.
-SOURCES: Final[dict[type[RemoteReference], Callable[[], Source[Any]]]] = {}
+def _python_package() -> Source[PackageReference]:
+    from minfer.fetch.sources.python_package import PythonPackage
+
+    return PythonPackage()
+
+
+SOURCES: Final[dict[type[RemoteReference], Callable[[], Source[Any]]]] = {
+    PackageReference: _python_package,
+}

@@ -1,0 +1,1 @@
+"""The commands of minfer-fetch, one file each; the table is in `minfer.fetch.cli`."""

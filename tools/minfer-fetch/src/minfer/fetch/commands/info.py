@@ -1,0 +1,123 @@
+"""minfer-fetch info: what a model file says about itself, without loading it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from minfer.cli.commands import HELP
+from minfer.cli.model_type import MODEL, SPELLINGS
+from minfer.cli.progress import printable
+from minfer.core.errors import ModelNotFoundError
+from minfer.core.units import human_bytes
+from minfer.fetch.output import Output, output_flags
+from minfer.gguf import GGUFFile, open_gguf
+from minfer.store.resolution import Fetch
+from minfer.store.settings import Settings
+
+_MAX_ITEMS = 6
+_MAX_TEXT = 200
+_MAX_JSON_ITEMS = 64
+
+
+class NotDownloadedError(ModelNotFoundError):
+    """The model is at its source and not in the cache."""
+
+    code = "not-downloaded"
+
+
+@click.command(context_settings=HELP, epilog=SPELLINGS)
+@click.argument("model", type=MODEL)
+@click.option("--full", is_flag=True, help="Show arrays and long texts whole.")
+@output_flags
+def info(model: str, full: bool, output: Output) -> None:
+    """Show metadata and tensors of MODEL, a file on this disk."""
+    from minfer.fetch.pull import look_up
+
+    with output.working():
+        outcome = look_up(model, Settings.of())
+        if isinstance(outcome, Fetch):
+            raise NotDownloadedError(
+                f"{outcome.reference} is not in the cache", hint=f"minfer-fetch pull {outcome.reference}"
+            )
+        with open_gguf(outcome.path) as file:
+            facts = _facts(outcome.path, file)
+            if output.as_json:
+                limit = None if full else _MAX_JSON_ITEMS
+                metadata = {key: _json_value(value, limit) for key, value in file.metadata.items()}
+                output.data({**facts, "metadata": metadata, "tensors": _tensors(file)})
+            else:
+                _print(facts, file, full, output)
+
+
+def _facts(path: Path, file: GGUFFile) -> dict[str, Any]:
+    return {
+        "path": str(path),
+        "parts": [str(part) for part in file.parts],
+        "version": file.version,
+        "bytes": file.n_bytes,
+        "n_metadata": len(file.metadata),
+        "n_tensors": len(file.tensors),
+    }
+
+
+def _tensors(file: GGUFFile) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": tensor.name,
+            "shape": list(tensor.shape),
+            "type": tensor.quant.name,
+            "bytes": tensor.n_bytes,
+            "part": tensor.part,
+            "offset": tensor.offset,
+        }
+        for tensor in file.tensors.values()
+    ]
+
+
+def _json_value(value: object, limit: int | None) -> object:
+    """A metadata value for JSON; an array longer than `limit` as its length and first items."""
+    if isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if not isinstance(value, Sequence):
+        return str(value)
+    if limit is not None and len(value) > limit:
+        first = [_json_value(item, limit) for item in value[:_MAX_ITEMS]]
+        return {"n_items": len(value), "first": first}
+    return [_json_value(item, limit) for item in value]
+
+
+def _print(facts: Mapping[str, Any], file: GGUFFile, full: bool, output: Output) -> None:
+    parts = f" in {len(file.parts)} parts" if len(file.parts) > 1 else ""
+    output.line(
+        printable(f"{facts['path']}\nGGUF version {file.version}, {human_bytes(file.n_bytes)}{parts}")
+    )
+    output.line(f"\nMetadata ({facts['n_metadata']}):")
+    for key, value in file.metadata.items():
+        output.line(printable(f"  {key} = {_shown(value, full)}"))
+    output.line(f"\nTensors ({facts['n_tensors']}):")
+    rows = [
+        (tensor.name, tensor.quant.name, " × ".join(map(str, tensor.shape)), human_bytes(tensor.n_bytes))
+        for tensor in file.tensors.values()
+    ]
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
+    for name, kind, shape, size in rows:
+        columns = f"{name:<{widths[0]}}  {kind:<{widths[1]}}  {shape:>{widths[2]}}  {size:>{widths[3]}}"
+        output.line(printable(f"  {columns}"))
+
+
+def _shown(value: object, full: bool) -> str:
+    """A metadata value on one line."""
+    if isinstance(value, str):
+        text = value.replace("\n", "\\n")
+        return text if full or len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(value)} characters)"
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        items = value if full else value[:_MAX_ITEMS]
+        shown = ", ".join(_shown(item, full) if not isinstance(item, str) else repr(item) for item in items)
+        return f"[{shown}]" if len(items) == len(value) else f"[{shown}, …] ({len(value)} items)"
+    return str(value)

