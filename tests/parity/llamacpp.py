@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +28,7 @@ FloatArray = npt.NDArray[np.float32]
 KV_TYPES: Final = {"f32": 0, "f16": 1}
 _DISABLED: Final = 0
 _AUTO: Final = -1
+_STRING: Final = 3
 
 
 class LayoutError(Exception):
@@ -108,6 +109,17 @@ class _Batch(ctypes.Structure):
         ("n_seq_id", ctypes.POINTER(ctypes.c_int32)),
         ("seq_id", ctypes.POINTER(ctypes.POINTER(ctypes.c_int32))),
         ("logits", ctypes.POINTER(ctypes.c_int8)),
+    ]
+
+
+class _Override(ctypes.Structure):
+    """A metadata value that replaces the file's; the union of values begins at a multiple of eight."""
+
+    _fields_ = [
+        ("tag", ctypes.c_int32),
+        ("key", ctypes.c_char * 128),
+        ("padding", ctypes.c_int32),
+        ("text", ctypes.c_char * 128),
     ]
 
 
@@ -291,10 +303,18 @@ class Owner:
 class LlamaModel(Owner):
     """A model, or with vocab_only its tokenizer alone (any GGUF, also those of shared/data/vocab)."""
 
-    def __init__(self, path: Path | str, *, vocab_only: bool = False) -> None:
+    def __init__(
+        self, path: Path | str, *, vocab_only: bool = False, overrides: Mapping[str, str] | None = None
+    ) -> None:
+        """`overrides`: string-valued metadata that replaces the file's."""
         lib = library()
         params = lib.llama_model_default_params()
         params.vocab_only, params.n_gpu_layers = vocab_only, 0
+        texts = [
+            _Override(_STRING, key.encode(), 0, text.encode()) for key, text in (overrides or {}).items()
+        ]
+        array = (_Override * (len(texts) + 1))(*texts)  # an empty key ends the list
+        params.kv_overrides = ctypes.addressof(array)
         super().__init__(
             lib.llama_model_load_from_file(str(path).encode(), params),
             "llama_model_free",

@@ -1,0 +1,138 @@
+"""Byte-level byte-pair encoding, as GPT-2 introduced it.
+
+A text is cut into words (pretokenizers.py), each byte of a word is written as one printable character,
+and the adjacent pair of the lowest rank is merged until no pair has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+from typing import Final
+
+from minfer.engine.tokenizer.pretokenizers import PreTokenizer, compile_splitter
+
+_NO_RANK: Final = 1 << 62
+_LONG: Final = 64
+"""Symbols from which the heap is faster than rescanning the list."""
+_CACHED_WORDS: Final = 1 << 16
+_CACHED_LENGTH: Final = 64
+
+
+def _byte_alphabet() -> str:
+    """The character of each byte: itself where Latin-1 prints it, else the next one from U+0100 on."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return "".join(chr(byte if byte in printable else next(others)) for byte in range(256))
+
+
+BYTE_ALPHABET: Final = _byte_alphabet()
+_TO_ALPHABET: Final = dict(enumerate(BYTE_ALPHABET))
+_TO_BYTE: Final = {character: byte for byte, character in enumerate(BYTE_ALPHABET)}
+
+
+def piece_of(text: str) -> bytes:
+    """The bytes that a token of this spelling stands for; other spellings are taken as UTF-8."""
+    try:
+        return bytes([_TO_BYTE[character] for character in text])
+    except KeyError:
+        return text.encode()
+
+
+class ByteLevelBPE:
+    """Encodes text without special tokens. `ids`: tokens by spelling, without the ones that are hidden
+    from text; `merges`: "left right" by ascending rank."""
+
+    adds_space_prefix = False
+
+    def __init__(self, ids: Mapping[str, int], merges: Sequence[str], rule: PreTokenizer) -> None:
+        self._ids = ids
+        self._ignore_merges = rule.ignore_merges
+        # Backwards, so that of equal merges the first one's rank stays.
+        self._ranks = dict(zip(reversed(merges), range(len(merges) - 1, -1, -1), strict=True))
+        self._rule = rule
+        self._split: Callable[[str], list[str]] | None = None
+        self._cache: dict[str, tuple[int, ...]] = {}
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text; characters that the vocabulary cannot spell are left out, as llama.cpp does."""
+        if self._split is None:
+            self._split = compile_splitter(self._rule)
+        cache = self._cache
+        ids: list[int] = []
+        for word in self._split(text):
+            found = cache.get(word)
+            ids += self._encode_word(word) if found is None else found
+        return ids
+
+    def piece(self, text: str) -> bytes:
+        """The bytes of a normal token's spelling."""
+        return piece_of(text)
+
+    def _encode_word(self, word: str) -> tuple[int, ...]:
+        spelled = word.encode().decode("latin-1").translate(_TO_ALPHABET)
+        if self._ignore_merges and spelled in self._ids:
+            ids: tuple[int, ...] = (self._ids[spelled],)
+        else:
+            symbols = list(spelled)
+            merged = self._merge(symbols) if len(symbols) < _LONG else self._merge_long(symbols)
+            ids = tuple(self._ids_of(merged))
+        if len(word) <= _CACHED_LENGTH:
+            if len(self._cache) >= _CACHED_WORDS:
+                self._cache.clear()
+            self._cache[word] = ids
+        return ids
+
+    def _ids_of(self, symbols: Sequence[str]) -> list[int]:
+        ids: list[int] = []
+        for symbol in symbols:
+            if symbol in self._ids:
+                ids.append(self._ids[symbol])
+            else:
+                ids += [self._ids[character] for character in symbol if character in self._ids]
+        return ids
+
+    def _merge(self, symbols: list[str]) -> list[str]:
+        """Merge in place: the lowest rank first, of equal ranks the leftmost."""
+        rank_of = self._ranks.get
+        ranks = [rank_of(f"{a} {b}", _NO_RANK) for a, b in pairwise(symbols)]
+        while ranks:
+            lowest = min(ranks)
+            if lowest == _NO_RANK:
+                break
+            i = ranks.index(lowest)
+            symbols[i : i + 2] = [symbols[i] + symbols[i + 1]]
+            del ranks[i]
+            if i:
+                ranks[i - 1] = rank_of(f"{symbols[i - 1]} {symbols[i]}", _NO_RANK)
+            if i < len(ranks):
+                ranks[i] = rank_of(f"{symbols[i]} {symbols[i + 1]}", _NO_RANK)
+        return symbols
+
+    def _merge_long(self, symbols: list[str]) -> list[str]:
+        """The same result in n log n steps: a heap of candidate pairs over a linked list."""
+        rank_of = self._ranks.get
+        n = len(symbols)
+        after, before = list(range(1, n + 1)), list(range(-1, n - 1))
+        heap = [
+            (rank, i, symbols[i], symbols[i + 1])
+            for i in range(n - 1)
+            if (rank := rank_of(f"{symbols[i]} {symbols[i + 1]}", _NO_RANK)) != _NO_RANK
+        ]
+        heapify(heap)
+        while heap:
+            _, i, left, right = heappop(heap)
+            j = after[i]
+            if symbols[i] != left or j == n or symbols[j] != right:
+                continue  # one of the two has been merged since
+            symbols[i], symbols[j] = left + right, ""
+            after[i] = after[j]
+            if after[j] < n:
+                before[after[j]] = i
+            for a, b in ((before[i], i), (i, after[i])):
+                if a >= 0 and b < n:
+                    rank = rank_of(f"{symbols[a]} {symbols[b]}", _NO_RANK)
+                    if rank != _NO_RANK:
+                        heappush(heap, (rank, a, symbols[a], symbols[b]))
+        return [symbol for symbol in symbols if symbol]

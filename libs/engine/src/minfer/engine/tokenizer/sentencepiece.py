@@ -1,0 +1,114 @@
+"""SentencePiece by scores: of all adjacent pairs that form a token, the one of the best score is merged.
+
+White space is written as ▁; a character that no token spells becomes byte tokens <0x00> to <0xFF>.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+from typing import Final
+
+_SPACE: Final = "▁"
+_CACHED_WORDS: Final = 1 << 16
+_CACHED_LENGTH: Final = 64
+
+
+class SentencePiece:
+    """Encodes text without special tokens.
+
+    `ids`: tokens by spelling, without the ones that are hidden from text; `scores` by id; unknown: the id
+    for bytes without a token of their own, or None to leave them out.
+    """
+
+    def __init__(
+        self,
+        ids: Mapping[str, int],
+        scores: Sequence[float],
+        *,
+        adds_space_prefix: bool,
+        unknown: int | None = None,
+    ) -> None:
+        self._ids, self._scores = ids, scores
+        self.adds_space_prefix = adds_space_prefix
+        self._unknown = unknown
+        self._words: re.Pattern[str] | None = None
+        self._cache: dict[str, tuple[int, ...]] = {}
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text, its spaces escaped, without a prefix."""
+        if self._words is None:
+            self._words = word_pattern(self._ids)
+        cache = self._cache
+        ids: list[int] = []
+        for word in self._words.findall(text.replace(" ", _SPACE)):
+            found = cache.get(word)
+            ids += self._encode_word(word) if found is None else found
+        return ids
+
+    def piece(self, text: str) -> bytes:
+        """The bytes of a normal token's spelling."""
+        return text.replace(_SPACE, " ").encode()
+
+    def _encode_word(self, word: str) -> tuple[int, ...]:
+        ids: list[int] = []
+        for symbol in self._merge(list(word)):
+            if symbol in self._ids:
+                ids.append(self._ids[symbol])
+            else:
+                ids += self._byte_ids(symbol)
+        if len(word) <= _CACHED_LENGTH:
+            if len(self._cache) >= _CACHED_WORDS:
+                self._cache.clear()
+            self._cache[word] = tuple(ids)
+        return tuple(ids)
+
+    def _byte_ids(self, symbol: str) -> list[int]:
+        found = [self._ids.get(f"<0x{byte:02X}>", self._unknown) for byte in symbol.encode()]
+        return [token for token in found if token is not None]
+
+    def _merge(self, symbols: list[str]) -> list[str]:
+        """Best score first, of equal scores the leftmost: a heap of candidates over a linked list."""
+        id_of, scores, n = self._ids.get, self._scores, len(symbols)
+        after, before = list(range(1, n + 1)), list(range(-1, n - 1))
+        heap = [
+            (-scores[token], i, symbols[i] + symbols[i + 1])
+            for i in range(n - 1)
+            if (token := id_of(symbols[i] + symbols[i + 1])) is not None
+        ]
+        heapify(heap)
+        while heap:
+            _, i, merged = heappop(heap)
+            j = after[i]
+            if not symbols[i] or j == n or len(symbols[i]) + len(symbols[j]) != len(merged):
+                continue  # one of the two has been merged since
+            symbols[i], symbols[j] = merged, ""
+            after[i] = after[j]
+            if after[j] < n:
+                before[after[j]] = i
+            for a, b in ((before[i], i), (i, after[i])):
+                if a >= 0 and b < n:
+                    token = id_of(symbols[a] + symbols[b])
+                    if token is not None:
+                        heappush(heap, (-scores[token], a, symbols[a] + symbols[b]))
+        return [symbol for symbol in symbols if symbol]
+
+
+def word_pattern(spellings: Mapping[str, int]) -> re.Pattern[str]:
+    """A pattern that cuts escaped text where no token reaches across, so that words can be done one by one.
+
+    That is before a ▁ that follows something else, unless some token has that something inside it with a
+    ▁ behind (gemma has `>▁</`), and around newlines if no token mixes them with other characters.
+    """
+    bridges: set[str] = set()
+    for text in [text for text in spellings if text.rfind(_SPACE) > 0]:
+        bridges.update(a for a, b in pairwise(text) if b == _SPACE != a)
+    with_newline = [text for text in spellings if "\n" in text]
+    plain = f"[^{_SPACE}\n]"
+    if any(text.strip("\n") for text in with_newline):
+        plain = f"[^{_SPACE}]"
+    if bridges:
+        plain = f"(?:{plain}|(?<=[{re.escape(''.join(sorted(bridges)))}]){_SPACE}+)"
+    return re.compile(f"{_SPACE}*{plain}+|{_SPACE}+|\n+")
