@@ -1,0 +1,113 @@
+/* What the AVX2 files share. Functions carry the target as an attribute: no compiler flag per file is needed, and the
+ * binary still starts on a CPU without AVX2. */
+#ifndef MINFER_MATMUL_AVX2_H
+#define MINFER_MATMUL_AVX2_H
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define MF_HAVE_AVX2 1
+
+#include <immintrin.h>
+
+#include "matmul_layout.h"
+
+#define MF_AVX2 __attribute__((target("avx2,fma,f16c")))
+#define MF_AVX2_INLINE static inline __attribute__((always_inline, target("avx2,fma,f16c")))
+#define MF_UNROLL _Pragma("GCC unroll 16")
+
+/* Keeps the compiler from reordering a chain of integer additions into a tree: it would need more registers than
+ * there are, and a third of the speed is lost to spills. */
+#define MF_KEEP(x) __asm__("" : "+x"(x))
+
+/* Panels [first, last) times one column. */
+typedef struct mf_span {
+    const mf_weight *weight;
+    const mf_output *out;
+    int64_t first, last;
+} mf_span;
+
+/* Many columns: two panels are unpacked into a scratch that stays in the first-level cache, then every tile of 2
+ * panels by 1 to 4 columns runs over it with its sums in registers. The sums wait in memory between passes over k, in
+ * block order, so neither tiles nor passes change a bit. */
+enum { MF_TILE = 4, MF_PANELS = 2, MF_PASS_BYTES = 24 * 1024 };
+
+/* A tile's activations at the first block of the pass: pointers of its first column, columns stride bytes apart. */
+typedef struct mf_tile_input {
+    const int8_t *q; /* float: the values */
+    const float *d, *s;
+    const int32_t *sum;
+    const int16_t *sum16;
+    int64_t stride;
+} mf_tile_input;
+
+typedef struct mf_tile_sums {
+    __m256 acc[MF_TILE][MF_PANELS], minimum[MF_TILE][MF_PANELS];
+} mf_tile_sums;
+
+/* What the driver needs to know of a type. Blocks: of the activation's scale, or single weights of float types. */
+typedef struct mf_tile_kernels {
+    int pass_blocks;
+    /* Blocks [begin, begin + blocks) of panel `quants, scales` into slot 0 or 1 of the scratch. */
+    void (*unpack)(const uint8_t *quants, const uint8_t *scales, int blocks, int slot, void *scratch);
+    void (*tile[MF_TILE])(const void *scratch, int blocks, const mf_tile_input *input, mf_tile_sums *sums);
+} mf_tile_kernels;
+
+extern const mf_tile_kernels mf_tiles_q4_0, mf_tiles_q4_1, mf_tiles_q5_0, mf_tiles_q5_1, mf_tiles_q8_0;
+extern const mf_tile_kernels mf_tiles_q4_k, mf_tiles_q5_k, mf_tiles_q6_k, mf_tiles_f32, mf_tiles_f16, mf_tiles_bf16;
+
+void mf_avx2_quantize(int kind, int64_t k, const float *x, void *column);
+void mf_avx2_gemm(const mf_span *span, const uint8_t *activations, int64_t first_column, int64_t last_column);
+void mf_avx2_gemv(const mf_span *span, const uint8_t *activation, int64_t column);
+void mf_avx2_gemv_k(const mf_span *span, const uint8_t *activation, int64_t column);
+void mf_avx2_gemv_float(const mf_span *span, const uint8_t *activation, int64_t column);
+
+/* Eight half floats to float. */
+MF_AVX2_INLINE __m256 mf_halves(const uint8_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+
+MF_AVX2_INLINE __m256i mf_load(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
+
+/* Four activations in every lane. */
+MF_AVX2_INLINE __m256i mf_words(const int8_t *q) { return _mm256_set1_epi32((int32_t)mf_load32(q)); }
+
+MF_AVX2_INLINE void mf_emit(const mf_span *span, int64_t column, int64_t panel, __m256 result) {
+    const int64_t row = panel * MF_PANEL_ROWS;
+    const mf_output *out = span->out;
+    if (row + MF_PANEL_ROWS <= span->weight->rows) {
+        float *data = out->data + column * out->stride + row;
+        if (out->bias) result = _mm256_add_ps(result, _mm256_loadu_ps(out->bias + row));
+        if (out->accumulate) result = _mm256_add_ps(_mm256_loadu_ps(data), result);
+        _mm256_storeu_ps(data, result);
+    } else {
+        float lanes[MF_PANEL_ROWS];
+        _mm256_storeu_ps(lanes, result);
+        mf_store(out, column, row, span->weight->rows, lanes);
+    }
+}
+
+MF_AVX2_INLINE int mf_has_minimum(int type) { return type == MF_Q4_1 || type == MF_Q5_1; }
+MF_AVX2_INLINE int mf_has_fifth_bit(int type) { return type == MF_Q5_0 || type == MF_Q5_1; }
+MF_AVX2_INLINE int mf_offset(int type) { return type == MF_Q4_0 ? 8 : type == MF_Q5_0 ? 16 : 0; }
+
+/* The weights of one block of 32, unsigned: v[g] holds weights 4g..4g+3 of every row. Offsets stay in. */
+MF_AVX2_INLINE void mf_unpack_32(int type, const uint8_t *quants, __m256i v[8]) {
+    const __m256i low = _mm256_set1_epi8(15);
+    MF_UNROLL for (int j = 0; j < 4; j++) {
+        const __m256i x = mf_load(quants + 32 * j);
+        v[j] = _mm256_and_si256(x, low);
+        v[j + 4] = _mm256_and_si256(_mm256_srli_epi16(x, 4), low);
+    }
+    if (mf_has_fifth_bit(type)) {
+        const __m256i bit = _mm256_set1_epi8(16), high = mf_load(quants + 128);
+        MF_UNROLL for (int g = 0; g < 8; g++) {
+            const __m256i at = g < 4 ? _mm256_slli_epi16(high, 4 - g) : _mm256_srli_epi16(high, g - 4);
+            v[g] = _mm256_or_si256(v[g], _mm256_and_si256(at, bit));
+        }
+    }
+}
+
+/* Multiply-adds of two adjacent products in 16 bits (vpmaddubsw) saturate; none of ours does: n additions are safe
+ * while n * 2 * largest weight * 127 <= 32767, that is n = 8 with weights to 15 (30480), 4 to 31 (31496), 2 to 63
+ * (32004), and 1 with magnitudes to 128 (32512). Activations never reach -128. */
+#define MF_PAIRS _mm256_maddubs_epi16
+
+#endif
+#endif

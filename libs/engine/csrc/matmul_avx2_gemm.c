@@ -1,0 +1,99 @@
+/* The many-column driver: column chunks, pairs of panels, passes over k, tiles. */
+#include "matmul_avx2.h"
+
+#if MF_HAVE_AVX2
+
+/* Columns whose sums wait in memory; their activations should stay in the second-level cache. */
+enum { CHUNK = 64, TILES = CHUNK / MF_TILE };
+
+typedef struct chunk_sums {
+    mf_tile_sums tile[TILES];
+    int width[TILES]; /* columns of each tile */
+    int tiles;
+} chunk_sums;
+
+static const mf_tile_kernels *tiles_of(int type) {
+    switch (type) {
+    case MF_Q4_0: return &mf_tiles_q4_0;
+    case MF_Q4_1: return &mf_tiles_q4_1;
+    case MF_Q5_0: return &mf_tiles_q5_0;
+    case MF_Q5_1: return &mf_tiles_q5_1;
+    case MF_Q8_0: return &mf_tiles_q8_0;
+    case MF_Q4_K: return &mf_tiles_q4_k;
+    case MF_Q5_K: return &mf_tiles_q5_k;
+    case MF_Q6_K: return &mf_tiles_q6_k;
+    case MF_F16: return &mf_tiles_f16;
+    case MF_BF16: return &mf_tiles_bf16;
+    default: return &mf_tiles_f32;
+    }
+}
+
+/* n columns as ceil(n / 4) tiles whose widths differ by at most one. */
+static void split(chunk_sums *sums, int n) {
+    sums->tiles = (n + MF_TILE - 1) / MF_TILE;
+    for (int t = 0; t < sums->tiles; t++) sums->width[t] = n * (t + 1) / sums->tiles - n * t / sums->tiles;
+}
+
+static mf_tile_input input_at(const mf_weight *w, const uint8_t *column, int64_t block, int64_t stride) {
+    const mf_column x = mf_column_of(w->activation, w->k, column);
+    const int64_t unit = w->activation == MF_ACTIVATION_F32 ? 4 : w->activation == MF_ACTIVATION_Q8 ? 32 : 256;
+    mf_tile_input in = {x.q + unit * block, NULL, NULL, NULL, NULL, stride};
+    if (w->activation == MF_ACTIVATION_F32) return in;
+    in.d = x.d + block;
+    if (x.s) in.s = x.s + block;
+    if (x.sum) in.sum = x.sum + block;
+    if (x.sum16) in.sum16 = x.sum16 + 16 * block;
+    return in;
+}
+
+/* Both panels times all columns of the chunk. */
+static MF_AVX2 void run_panels(const mf_weight *w, const int64_t panel[MF_PANELS], const uint8_t *activations,
+                               chunk_sums *sums) {
+    const mf_format *format = mf_format_of(w->type);
+    const mf_tile_kernels *kernels = tiles_of(w->type);
+    const int64_t blocks = w->k / format->block, passes = (blocks + kernels->pass_blocks - 1) / kernels->pass_blocks;
+    const int64_t stride = mf_activation_bytes(w->activation, w->k);
+    _Alignas(64) uint8_t scratch[MF_PASS_BYTES];
+    for (int64_t p = 0; p < passes; p++) {
+        const int64_t begin = blocks * p / passes, end = blocks * (p + 1) / passes;
+        for (int slot = 0; slot < MF_PANELS; slot++) {
+            const uint8_t *quants = mf_panel(w, panel[slot]), *scales = quants + blocks * format->quant_bytes;
+            kernels->unpack(quants + begin * format->quant_bytes, scales + begin * format->scale_bytes,
+                            (int)(end - begin), slot, scratch);
+        }
+        const uint8_t *column = activations;
+        for (int t = 0; t < sums->tiles; t++) {
+            const mf_tile_input in = input_at(w, column, begin, stride);
+            kernels->tile[sums->width[t] - 1](scratch, (int)(end - begin), &in, &sums->tile[t]);
+            column += sums->width[t] * stride;
+        }
+    }
+}
+
+static MF_AVX2 void emit_tiles(const mf_span *span, const int64_t panel[MF_PANELS], int64_t column,
+                               const chunk_sums *sums) {
+    const int minimum = mf_has_minimum(span->weight->type);
+    for (int t = 0; t < sums->tiles; t++)
+        for (int c = 0; c < sums->width[t]; c++, column++)
+            for (int slot = 0; slot < (panel[0] == panel[1] ? 1 : MF_PANELS); slot++) {
+                __m256 result = sums->tile[t].acc[c][slot];
+                if (minimum) result = _mm256_add_ps(result, sums->tile[t].minimum[c][slot]);
+                mf_emit(span, column, panel[slot], result);
+            }
+}
+
+void mf_avx2_gemm(const mf_span *span, const uint8_t *activations, int64_t first_column, int64_t last_column) {
+    const int64_t stride = mf_activation_bytes(span->weight->activation, span->weight->k);
+    chunk_sums sums;
+    for (int64_t c = first_column; c < last_column; c += CHUNK) {
+        split(&sums, (int)(last_column - c < CHUNK ? last_column - c : CHUNK));
+        for (int64_t p = span->first; p < span->last; p += MF_PANELS) {
+            const int64_t panel[MF_PANELS] = {p, p + 1 < span->last ? p + 1 : p};
+            memset(sums.tile, 0, (size_t)sums.tiles * sizeof sums.tile[0]);
+            run_panels(span->weight, panel, activations + c * stride, &sums);
+            emit_tiles(span, panel, c, &sums);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,82 @@
+/* One column times the types with a scale per 32 weights: weights stream past once, so it is bound by memory. */
+#include "matmul_avx2.h"
+
+#if MF_HAVE_AVX2
+
+/* Bytes ahead of the stream that are asked for. */
+enum { AHEAD = 2048 };
+
+MF_AVX2_INLINE __m256i dot_4bit(const __m256i v[8], const int8_t *q) {
+    __m256i low = MF_PAIRS(v[0], mf_words(q)), high = MF_PAIRS(v[4], mf_words(q + 16));
+    MF_UNROLL for (int g = 1; g < 4; g++) {
+        low = _mm256_add_epi16(low, MF_PAIRS(v[g], mf_words(q + 4 * g)));
+        high = _mm256_add_epi16(high, MF_PAIRS(v[g + 4], mf_words(q + 16 + 4 * g)));
+    }
+    return _mm256_madd_epi16(_mm256_set1_epi16(1), _mm256_add_epi16(low, high));
+}
+
+MF_AVX2_INLINE __m256i dot_5bit(const __m256i v[8], const int8_t *q) {
+    const __m256i one = _mm256_set1_epi16(1);
+    __m256i low = MF_PAIRS(v[0], mf_words(q)), high = MF_PAIRS(v[4], mf_words(q + 16));
+    MF_UNROLL for (int g = 1; g < 4; g++) {
+        low = _mm256_add_epi16(low, MF_PAIRS(v[g], mf_words(q + 4 * g)));
+        high = _mm256_add_epi16(high, MF_PAIRS(v[g + 4], mf_words(q + 16 + 4 * g)));
+    }
+    return _mm256_add_epi32(_mm256_madd_epi16(one, low), _mm256_madd_epi16(one, high));
+}
+
+/* Signed weights: magnitudes times activations that carry the weight's sign. A weight of -128 has magnitude 128. */
+MF_AVX2_INLINE __m256i dot_8bit(const uint8_t *quants, const int8_t *q) {
+    const __m256i one = _mm256_set1_epi16(1);
+    __m256i sum[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+    MF_UNROLL for (int g = 0; g < 8; g++) {
+        const __m256i x = mf_load(quants + 32 * g);
+        const __m256i pairs = MF_PAIRS(_mm256_abs_epi8(x), _mm256_sign_epi8(mf_words(q + 4 * g), x));
+        sum[g % 2] = _mm256_add_epi32(sum[g % 2], _mm256_madd_epi16(one, pairs));
+    }
+    return _mm256_add_epi32(sum[0], sum[1]);
+}
+
+MF_AVX2_INLINE void prefetch(const uint8_t *p, int bytes) {
+    for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)p + AHEAD + i, _MM_HINT_T0);
+}
+
+MF_AVX2_INLINE void gemv(int type, const mf_span *span, const mf_column *x, int64_t column) {
+    const int quant_bytes = type == MF_Q8_0 ? 256 : mf_has_fifth_bit(type) ? 160 : 128;
+    const int scale_bytes = mf_has_minimum(type) ? 32 : 16;
+    const int64_t blocks = span->weight->k / MF_BLOCK;
+    for (int64_t i = span->first; i < span->last; i++) {
+        const uint8_t *quants = mf_panel(span->weight, i), *scales = quants + blocks * quant_bytes;
+        __m256 acc = _mm256_setzero_ps(), minimum = _mm256_setzero_ps();
+        for (int64_t b = 0; b < blocks; b++, quants += quant_bytes, scales += scale_bytes) {
+            const int8_t *q = x->q + b * MF_BLOCK;
+            prefetch(quants, quant_bytes);
+            __m256i v[8], dot;
+            if (type == MF_Q8_0) {
+                dot = dot_8bit(quants, q);
+            } else {
+                mf_unpack_32(type, quants, v);
+                dot = mf_has_fifth_bit(type) ? dot_5bit(v, q) : dot_4bit(v, q);
+            }
+            if (mf_offset(type)) dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(mf_offset(type) * x->sum[b]));
+            const __m256 d = _mm256_mul_ps(mf_halves(scales), _mm256_broadcast_ss(x->d + b));
+            acc = _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(dot), acc);
+            if (mf_has_minimum(type))
+                minimum = _mm256_fmadd_ps(mf_halves(scales + 16), _mm256_broadcast_ss(x->s + b), minimum);
+        }
+        mf_emit(span, column, i, mf_has_minimum(type) ? _mm256_add_ps(acc, minimum) : acc);
+    }
+}
+
+MF_AVX2 void mf_avx2_gemv(const mf_span *span, const uint8_t *activation, int64_t column) {
+    const mf_column x = mf_column_of(MF_ACTIVATION_Q8, span->weight->k, activation);
+    switch (span->weight->type) {
+    case MF_Q4_0: gemv(MF_Q4_0, span, &x, column); break;
+    case MF_Q4_1: gemv(MF_Q4_1, span, &x, column); break;
+    case MF_Q5_0: gemv(MF_Q5_0, span, &x, column); break;
+    case MF_Q5_1: gemv(MF_Q5_1, span, &x, column); break;
+    default: gemv(MF_Q8_0, span, &x, column); break;
+    }
+}
+
+#endif

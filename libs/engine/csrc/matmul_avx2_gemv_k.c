@@ -1,0 +1,137 @@
+/* One column times the K types. */
+#include "matmul_avx2.h"
+
+#if MF_HAVE_AVX2
+
+enum { AHEAD = 2048 };
+
+MF_AVX2_INLINE __m256i both_even(__m256i x) { return _mm256_blend_epi16(x, _mm256_slli_epi32(x, 16), 0xaa); }
+MF_AVX2_INLINE __m256i both_odd(__m256i x) { return _mm256_blend_epi16(x, _mm256_srli_epi32(x, 16), 0x55); }
+MF_AVX2_INLINE __m256i widen(const uint8_t *p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)); }
+
+/* Two sub-blocks of 32 whose nibbles share bytes. high: a Q5_K block's fifth bits, first: the pair's even number. */
+MF_AVX2_INLINE __m256i pair_dot(int type, const uint8_t *quants, const uint8_t *high, int first, const int8_t *q,
+                                __m256i scales) {
+    const __m256i low = _mm256_set1_epi8(15), bit = _mm256_set1_epi8(16);
+    const __m256i scale_even = both_even(scales), scale_odd = both_odd(scales);
+    __m256i total = _mm256_setzero_si256();
+    MF_UNROLL for (int part = 0; part < 8; part += 4) {
+        __m256i even = _mm256_setzero_si256(), odd = even;
+        MF_UNROLL for (int g = part; g < part + 4; g++) {
+            const __m256i x = mf_load(quants + 32 * g);
+            __m256i a = _mm256_and_si256(x, low), b = _mm256_and_si256(_mm256_srli_epi16(x, 4), low);
+            if (type == MF_Q5_K) {
+                const __m256i h = mf_load(high + 32 * g);
+                const __m256i e = first < 4 ? _mm256_slli_epi16(h, 4 - first) : _mm256_srli_epi16(h, first - 4);
+                const __m256i o = first < 3 ? _mm256_slli_epi16(h, 3 - first) : _mm256_srli_epi16(h, first - 3);
+                a = _mm256_or_si256(a, _mm256_and_si256(e, bit));
+                b = _mm256_or_si256(b, _mm256_and_si256(o, bit));
+            }
+            even = _mm256_add_epi16(even, MF_PAIRS(a, mf_words(q + 4 * g)));
+            odd = _mm256_add_epi16(odd, MF_PAIRS(b, mf_words(q + 32 + 4 * g)));
+        }
+        total = _mm256_add_epi32(total, _mm256_madd_epi16(scale_even, even));
+        total = _mm256_add_epi32(total, _mm256_madd_epi16(scale_odd, odd));
+    }
+    return total;
+}
+
+MF_AVX2_INLINE __m256i minima(const uint8_t *scales, const int16_t *sum16) {
+    __m256i total = _mm256_setzero_si256();
+    MF_UNROLL for (int p = 0; p < MF_PAIRS_K; p++) {
+        const int16_t *s = sum16 + 4 * p;
+        const uint32_t both = (uint16_t)(s[0] + s[1]) | (uint32_t)(uint16_t)(s[2] + s[3]) << 16;
+        const __m256i minimum = widen(scales + MF_K_MIN + 16 * p);
+        total = _mm256_add_epi32(total, _mm256_madd_epi16(minimum, _mm256_set1_epi32((int32_t)both)));
+    }
+    return total;
+}
+
+MF_AVX2_INLINE void gemv_q45(int type, const mf_span *span, const mf_column *x, int64_t column) {
+    const int quant_bytes = type == MF_Q4_K ? 1024 : 1280;
+    const int64_t blocks = span->weight->k / MF_BLOCK_K;
+    for (int64_t i = span->first; i < span->last; i++) {
+        const uint8_t *quants = mf_panel(span->weight, i), *scales = quants + blocks * quant_bytes;
+        __m256 acc = _mm256_setzero_ps();
+        for (int64_t b = 0; b < blocks; b++, quants += quant_bytes, scales += MF_K_SCALE_BYTES) {
+            for (int ahead = 0; ahead < quant_bytes; ahead += 64)
+                _mm_prefetch((const char *)quants + AHEAD + ahead, _MM_HINT_T0);
+            __m256i dot = _mm256_setzero_si256();
+            MF_UNROLL for (int p = 0; p < MF_PAIRS_K; p++) {
+                const int8_t *q = x->q + b * MF_BLOCK_K + 64 * p;
+                const __m256i scale = widen(scales + MF_K_SCALE + 16 * p);
+                dot = _mm256_add_epi32(dot, pair_dot(type, quants + 256 * p, quants + 1024, 2 * p, q, scale));
+            }
+            const __m256 d = _mm256_broadcast_ss(x->d + b);
+            acc = _mm256_fmadd_ps(_mm256_mul_ps(mf_halves(scales), d), _mm256_cvtepi32_ps(dot), acc);
+            const __m256 low = _mm256_cvtepi32_ps(minima(scales, x->sum16 + 16 * b));
+            acc = _mm256_fnmadd_ps(_mm256_mul_ps(mf_halves(scales + MF_K_DMIN), d), low, acc);
+        }
+        mf_emit(span, column, i, acc);
+    }
+}
+
+/* Four weights of each row, sub-block s of a half: a nibble and two high bits. */
+MF_AVX2_INLINE __m256i q6_group(int s, __m256i nibbles, __m256i high) {
+    const __m256i low = _mm256_set1_epi8(15), two = _mm256_set1_epi8(48);
+    const __m256i n = s < 2 ? nibbles : _mm256_srli_epi16(nibbles, 4);
+    const __m256i h = s < 2 ? _mm256_slli_epi16(high, 4 - 2 * s) : _mm256_srli_epi16(high, 2 * s - 4);
+    return _mm256_or_si256(_mm256_and_si256(n, low), _mm256_and_si256(h, two));
+}
+
+/* Half a block, 128 weights: four sub-blocks of 32 with two scales each. */
+MF_AVX2_INLINE __m256i q6_half(const uint8_t *low, const uint8_t *high, const uint8_t *scales, const int8_t *q) {
+    __m256i total = _mm256_setzero_si256();
+    MF_UNROLL for (int s = 0; s < 4; s++) {
+        const __m256i pair = widen(scales + 16 * s);
+        const __m256i scale[2] = {both_even(pair), both_odd(pair)};
+        MF_UNROLL for (int g = 0; g < 8; g += 2) {
+            const __m256i a = q6_group(s, mf_load(low + 256 * (s % 2) + 32 * g), mf_load(high + 32 * g));
+            const __m256i b = q6_group(s, mf_load(low + 256 * (s % 2) + 32 * g + 32), mf_load(high + 32 * g + 32));
+            const __m256i sum = _mm256_add_epi16(MF_PAIRS(a, mf_words(q + 32 * s + 4 * g)),
+                                                 MF_PAIRS(b, mf_words(q + 32 * s + 4 * g + 4)));
+            total = _mm256_add_epi32(total, _mm256_madd_epi16(scale[g / 4], sum));
+        }
+    }
+    return total;
+}
+
+/* The offset 32 of every weight: 32 * sum of scale * sum16. */
+MF_AVX2_INLINE __m256i q6_offset(const uint8_t *scales, const int16_t *sum16) {
+    __m256i total = _mm256_setzero_si256();
+    MF_UNROLL for (int p = 0; p < 8; p++) {
+        const __m256i sums = _mm256_set1_epi32((int32_t)mf_load32(sum16 + 2 * p));
+        total = _mm256_add_epi32(total, _mm256_madd_epi16(widen(scales + 16 * p), sums));
+    }
+    return _mm256_slli_epi32(total, 5);
+}
+
+MF_AVX2_INLINE void gemv_q6(const mf_span *span, const mf_column *x, int64_t column) {
+    const int64_t blocks = span->weight->k / MF_BLOCK_K;
+    for (int64_t i = span->first; i < span->last; i++) {
+        const uint8_t *quants = mf_panel(span->weight, i), *scales = quants + blocks * 1536;
+        __m256 acc = _mm256_setzero_ps();
+        for (int64_t b = 0; b < blocks; b++, quants += 1536, scales += MF_Q6K_SCALE_BYTES) {
+            for (int ahead = 0; ahead < 1536; ahead += 64)
+                _mm_prefetch((const char *)quants + AHEAD + ahead, _MM_HINT_T0);
+            const int8_t *q = x->q + b * MF_BLOCK_K;
+            __m256i dot = q6_half(quants, quants + 1024, scales + MF_Q6K_SCALE, q);
+            dot = _mm256_add_epi32(dot, q6_half(quants + 512, quants + 1280, scales + MF_Q6K_SCALE + 64, q + 128));
+            dot = _mm256_sub_epi32(dot, q6_offset(scales + MF_Q6K_SCALE, x->sum16 + 16 * b));
+            const __m256 d = _mm256_mul_ps(mf_halves(scales), _mm256_broadcast_ss(x->d + b));
+            acc = _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(dot), acc);
+        }
+        mf_emit(span, column, i, acc);
+    }
+}
+
+MF_AVX2 void mf_avx2_gemv_k(const mf_span *span, const uint8_t *activation, int64_t column) {
+    const mf_column x = mf_column_of(MF_ACTIVATION_Q8_K, span->weight->k, activation);
+    switch (span->weight->type) {
+    case MF_Q4_K: gemv_q45(MF_Q4_K, span, &x, column); break;
+    case MF_Q5_K: gemv_q45(MF_Q5_K, span, &x, column); break;
+    default: gemv_q6(span, &x, column); break;
+    }
+}
+
+#endif

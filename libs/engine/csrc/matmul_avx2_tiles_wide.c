@@ -1,0 +1,135 @@
+/* Tiles of the types that are multiplied wider than 8 bits: Q8_0 in 16-bit integers, the float types in float. */
+#include "matmul_avx2.h"
+
+#if MF_HAVE_AVX2
+
+enum { PASS_Q8 = 16, PASS_FLOAT = 256 };
+
+/* vpmaddubsw wants one unsigned side and Q8_0 has none within its 16 bits: weights are widened once per pass, and
+ * activations by the sign-extending shifts below, shared by both panels. Even and odd bytes take turns. */
+typedef struct scratch_q8 {
+    __m256i even[PASS_Q8][8][MF_PANELS], odd[PASS_Q8][8][MF_PANELS];
+    __m256 d[PASS_Q8][MF_PANELS];
+} scratch_q8;
+
+_Static_assert(sizeof(scratch_q8) <= MF_PASS_BYTES, "the driver's scratch is too small");
+
+static MF_AVX2 void q8_0_unpack(const uint8_t *quants, const uint8_t *scales, int blocks, int slot, void *to) {
+    scratch_q8 *scratch = (scratch_q8 *)to;
+    for (int b = 0; b < blocks; b++) {
+        MF_UNROLL for (int g = 0; g < 8; g++) {
+            const __m256i x = mf_load(quants + 256 * b + 32 * g);
+            scratch->even[b][g][slot] = _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8);
+            scratch->odd[b][g][slot] = _mm256_srai_epi16(x, 8);
+        }
+        scratch->d[b][slot] = mf_halves(scales + 16 * b);
+    }
+}
+
+MF_AVX2_INLINE const float *at(const float *p, int64_t stride, int c) {
+    return (const float *)(const void *)((const uint8_t *)p + c * stride);
+}
+
+MF_AVX2_INLINE void tile_q8(int n, const scratch_q8 *from, int blocks, const mf_tile_input *in, mf_tile_sums *sums) {
+    for (int b = 0; b < blocks; b++) {
+        const int8_t *q = in->q + MF_BLOCK * b;
+        __m256i sum[MF_TILE][MF_PANELS];
+        MF_UNROLL for (int c = 0; c < n; c++) MF_UNROLL for (int p = 0; p < 2; p++) sum[c][p] = _mm256_setzero_si256();
+        MF_UNROLL for (int g = 0; g < 8; g++)
+            MF_UNROLL for (int c = 0; c < n; c++) {
+                const __m256i y = mf_words(q + c * in->stride + 4 * g);
+                const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(y, 8), 8), odd = _mm256_srai_epi16(y, 8);
+                MF_UNROLL for (int p = 0; p < 2; p++) {
+                    sum[c][p] = _mm256_add_epi32(sum[c][p], _mm256_madd_epi16(from->even[b][g][p], even));
+                    MF_KEEP(sum[c][p]);
+                    sum[c][p] = _mm256_add_epi32(sum[c][p], _mm256_madd_epi16(from->odd[b][g][p], odd));
+                    MF_KEEP(sum[c][p]);
+                }
+            }
+        MF_UNROLL for (int c = 0; c < n; c++) {
+            const __m256 d = _mm256_broadcast_ss(at(in->d, in->stride, c) + b);
+            MF_UNROLL for (int p = 0; p < 2; p++)
+                sums->acc[c][p] = _mm256_fmadd_ps(_mm256_mul_ps(from->d[b][p], d), _mm256_cvtepi32_ps(sum[c][p]),
+                                                  sums->acc[c][p]);
+        }
+    }
+}
+
+typedef __m256 scratch_float[PASS_FLOAT][MF_PANELS];
+
+_Static_assert(sizeof(scratch_float) <= MF_PASS_BYTES, "the driver's scratch is too small");
+
+MF_AVX2_INLINE __m256 floats(int type, const uint8_t *p) {
+    if (type == MF_F32) return _mm256_loadu_ps((const float *)(const void *)p);
+    if (type == MF_F16) return mf_halves(p);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
+}
+
+MF_AVX2_INLINE void tile_float(int n, const scratch_float from, int blocks, const mf_tile_input *in, mf_tile_sums *sums) {
+    const float *x = (const float *)(const void *)in->q;
+    __m256 acc[MF_TILE][MF_PANELS];
+    MF_UNROLL for (int c = 0; c < n; c++) MF_UNROLL for (int p = 0; p < 2; p++) acc[c][p] = sums->acc[c][p];
+    for (int k = 0; k < blocks; k++)
+        MF_UNROLL for (int c = 0; c < n; c++) {
+            const __m256 value = _mm256_broadcast_ss(at(x, in->stride, c) + k);
+            MF_UNROLL for (int p = 0; p < 2; p++) acc[c][p] = _mm256_fmadd_ps(from[k][p], value, acc[c][p]);
+        }
+    MF_UNROLL for (int c = 0; c < n; c++) MF_UNROLL for (int p = 0; p < 2; p++) sums->acc[c][p] = acc[c][p];
+}
+
+#define TILE(name, n) \
+    static MF_AVX2 void name##_tile##n(const void *from, int blocks, const mf_tile_input *in, mf_tile_sums *sums)
+TILE(q8_0, 1) { tile_q8(1, (const scratch_q8 *)from, blocks, in, sums); }
+TILE(q8_0, 2) { tile_q8(2, (const scratch_q8 *)from, blocks, in, sums); }
+TILE(q8_0, 3) { tile_q8(3, (const scratch_q8 *)from, blocks, in, sums); }
+TILE(q8_0, 4) { tile_q8(4, (const scratch_q8 *)from, blocks, in, sums); }
+TILE(float, 1) { tile_float(1, (const __m256(*)[MF_PANELS])from, blocks, in, sums); }
+TILE(float, 2) { tile_float(2, (const __m256(*)[MF_PANELS])from, blocks, in, sums); }
+TILE(float, 3) { tile_float(3, (const __m256(*)[MF_PANELS])from, blocks, in, sums); }
+TILE(float, 4) { tile_float(4, (const __m256(*)[MF_PANELS])from, blocks, in, sums); }
+
+const mf_tile_kernels mf_tiles_q8_0 = {PASS_Q8, q8_0_unpack, {q8_0_tile1, q8_0_tile2, q8_0_tile3, q8_0_tile4}};
+
+#define FLOAT_TYPE(name, type, bytes) \
+    static MF_AVX2 void name##_unpack(const uint8_t *quants, const uint8_t *scales, int blocks, int slot, void *to) { \
+        (void)scales; \
+        for (int k = 0; k < blocks; k++) (*(scratch_float *)to)[k][slot] = floats(type, quants + bytes * k); \
+    } \
+    const mf_tile_kernels mf_tiles_##name = { \
+        PASS_FLOAT, name##_unpack, {float_tile1, float_tile2, float_tile3, float_tile4}};
+
+FLOAT_TYPE(f32, MF_F32, 32)
+FLOAT_TYPE(f16, MF_F16, 16)
+FLOAT_TYPE(bf16, MF_BF16, 16)
+
+/* One column: chains of fused multiply-adds are bound by latency, so four panels run abreast. */
+enum { ABREAST = 4 };
+
+MF_AVX2_INLINE void gemv_float(int type, int bytes, const mf_span *span, const float *x, int64_t column) {
+    const mf_weight *w = span->weight;
+    for (int64_t i = span->first; i < span->last; i += ABREAST) {
+        const uint8_t *panel[ABREAST];
+        __m256 acc[ABREAST];
+        MF_UNROLL for (int a = 0; a < ABREAST; a++) {
+            panel[a] = mf_panel(w, i + a < span->last ? i + a : i);
+            acc[a] = _mm256_setzero_ps();
+        }
+        for (int64_t k = 0; k < w->k; k++) {
+            const __m256 value = _mm256_broadcast_ss(x + k);
+            MF_UNROLL for (int a = 0; a < ABREAST; a++)
+                acc[a] = _mm256_fmadd_ps(floats(type, panel[a] + bytes * k), value, acc[a]);
+        }
+        for (int a = 0; a < ABREAST && i + a < span->last; a++) mf_emit(span, column, i + a, acc[a]);
+    }
+}
+
+MF_AVX2 void mf_avx2_gemv_float(const mf_span *span, const uint8_t *activation, int64_t column) {
+    const float *x = (const float *)(const void *)activation;
+    switch (span->weight->type) {
+    case MF_F16: gemv_float(MF_F16, 16, span, x, column); break;
+    case MF_BF16: gemv_float(MF_BF16, 16, span, x, column); break;
+    default: gemv_float(MF_F32, 32, span, x, column); break;
+    }
+}
+
+#endif
