@@ -1,220 +1,226 @@
-"""Which blocks of the KV cache hold which positions of which sequence. Pure bookkeeping.
+"""Which block of the KV cache holds which positions of which sequence. Pure bookkeeping, no bytes.
 
-The bytes belong to the backend's CacheStore. A block holds BLOCK_POSITIONS positions of one cache group;
-every sequence has a table of blocks for each group. Blocks are counted: sequences that begin alike share
-them, and one that is written while shared is copied first. In a group with a sliding window, blocks that
-no later query can see are given back.
+Each cache group (slots with equal specs) has its own pool of blocks, and each sequence a block table for
+each group. A step is bracketed: `reserve` makes room, the backend runs, `commit` makes the positions
+count; without commit nothing happened. Blocks are shared between sequences and copied when one of them
+writes. Groups with a sliding window give up blocks that no later query can see.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
-from minfer.core.errors import MinferError
-from minfer.engine.backends.step import BLOCK_POSITIONS
+from minfer.engine.backends.step import BLOCK_POSITIONS, CacheStore, Ints, SequenceStep
+from minfer.engine.graph.ops import CacheSpec
+from minfer.engine.kv_blocks import ROOT, BlockPool, Digest, chain
 
-if TYPE_CHECKING:
-    from minfer.engine.backends.step import CacheStore
-    from minfer.engine.graph.ops import CacheSpec
-
-FREED = -1
-"""In a block table: the window has passed this block."""
-
-REWIND_POSITIONS = 64
-"""How far a windowed sequence can always be cut back: drafts that were wrong, an undone turn's last words."""
+HOLE = -1
+"""In a block table: these positions were given up, because every window has passed them."""
 
 
-class CacheFullError(MinferError):
-    """No block is free. The scheduler makes room or waits; a single run has reserved enough."""
-
-    code, http_status = "cache-full", 503
-
-    def __init__(self, group: int, n_blocks: int) -> None:
-        super().__init__(
-            f"all {n_blocks} blocks of cache group {group} are in use",
-            hint="raise --n-ctx, or run fewer at once",
-        )
-        self.group = group
+REWIND = 64
+"""Positions that a sequence can always be truncated by, whatever its windows: wrong drafts, an edited end."""
 
 
-def blocks_for(n_positions: int) -> int:
-    """Blocks that n_positions take when they start at the beginning of one."""
-    return -(-n_positions // BLOCK_POSITIONS)
-
-
-def group_blocks(spec: CacheSpec, n_positions: int, max_rows: int) -> int:
-    """Blocks that one sequence of n_positions holds at most in a group, when a step adds up to max_rows."""
+def blocks_for(spec: CacheSpec, n_positions: int, max_step: int) -> int:
+    """Blocks that one sequence of n_positions needs at most, fed at most max_step rows a step."""
+    whole = -(-n_positions // BLOCK_POSITIONS)
     if spec.window is None:
-        return blocks_for(n_positions)
-    # The window, what may be rewound, the rows being written, and a partly used block at either end.
-    return min(blocks_for(n_positions), blocks_for(spec.window + REWIND_POSITIONS + max_rows) + 1)
+        return whole
+    return min(whole, -(-(spec.window + REWIND + max_step) // BLOCK_POSITIONS) + 1)
 
 
-class _Pool:
-    """The blocks of one group and how often each is used."""
+@dataclass(slots=True, eq=False)
+class CachedSequence:
+    """One sequence: the ids it holds and where. Made by KVCache; read `length`, `ids` and `tables`.
 
-    def __init__(self, group: int, n_blocks: int) -> None:
-        self.group = group
-        self.uses = [0] * n_blocks
-        self.free = list(range(n_blocks - 1, -1, -1))
+    first_kept: for each group the first block that is no HOLE.
+    """
 
-    def take(self) -> int:
-        if not self.free:
-            raise CacheFullError(self.group, len(self.uses))
-        block = self.free.pop()
-        self.uses[block] = 1
-        return block
-
-    def share(self, block: int) -> None:
-        if block != FREED:
-            self.uses[block] += 1
-
-    def give_back(self, block: int) -> None:
-        if block == FREED:
-            return
-        self.uses[block] -= 1
-        if not self.uses[block]:
-            self.free.append(block)
-
-
-class KvCache:
-    """The blocks of every cache group, and the sequences that use them."""
-
-    def __init__(self, groups: Sequence[CacheSpec], store: CacheStore) -> None:
-        """`groups` are the graph's cache groups; `store` has the bytes and says how many blocks each has."""
-        self.groups = tuple(groups)
-        self.store = store
-        self._pools = [_Pool(group, n_blocks) for group, n_blocks in enumerate(store.n_blocks)]
-
-    def open_sequence(self) -> CacheSequence:
-        """An empty sequence."""
-        return CacheSequence(self)
-
-    def n_free(self, group: int) -> int:
-        """Blocks of the group that nothing uses."""
-        return len(self._pools[group].free)
-
-    def n_blocks(self, group: int) -> int:
-        """All blocks of the group."""
-        return len(self._pools[group].uses)
-
-    def pool(self, group: int) -> _Pool:
-        """The blocks of one group, for the sequences."""
-        return self._pools[group]
-
-
-class CacheSequence:
-    """The tokens whose keys and values are cached, and where."""
-
-    def __init__(self, cache: KvCache) -> None:
-        """Made by KvCache.open_sequence."""
-        self._cache = cache
-        self.ids: list[int] = []
-        self._tables: list[array[int]] = [array("i") for _ in cache.groups]
+    tables: tuple[Ints, ...]
+    first_kept: list[int]
+    ids: Ints = field(default_factory=lambda: array("i"))
+    digests: list[Digest] = field(default_factory=list)
 
     @property
     def length(self) -> int:
-        """Positions in the cache."""
+        """Positions that are committed."""
         return len(self.ids)
 
-    def blocks_needed(self, n_rows: int) -> list[int]:
-        """New blocks that `reserve(n_rows)` will take from each group."""
-        wanted = blocks_for(self.length + n_rows)
-        is_partial = n_rows > 0 and self.length % BLOCK_POSITIONS != 0
-        needed = []
-        for group, table in enumerate(self._tables):
-            last = table[self.length // BLOCK_POSITIONS] if is_partial else FREED
-            copies = last != FREED and self._cache.pool(group).uses[last] > 1
-            needed.append(max(wanted - len(table), 0) + int(copies))
-        return needed
 
-    def reserve(self, n_rows: int) -> None:
-        """Make the tables reach n_rows beyond the length. Raises CacheFullError, having changed nothing."""
-        for group, n_new in enumerate(self.blocks_needed(n_rows)):
-            if n_new > self._cache.n_free(group):
-                raise CacheFullError(group, self._cache.n_blocks(group))
-        wanted = blocks_for(self.length + n_rows)
-        for group, table in enumerate(self._tables):
-            pool = self._cache.pool(group)
-            if self.length % BLOCK_POSITIONS:
-                self._own(group, self.length // BLOCK_POSITIONS)
-            while len(table) < wanted:
-                table.append(pool.take())
+class KVCache:
+    """The block tables of all sequences of one cache."""
 
-    def block_tables(self) -> tuple[array[int], ...]:
-        """A copy of the block table of each group. Blocks behind the window are FREED (-1)."""
-        return tuple(array("i", table) for table in self._tables)
+    def __init__(self, groups: Sequence[CacheSpec], n_blocks: Sequence[int], store: CacheStore) -> None:
+        """groups and n_blocks: as the store was made; `store` copies blocks when they part ways."""
+        self.store = store
+        self._groups = tuple(groups)
+        self._pools = tuple(BlockPool(n) for n in n_blocks)
 
-    def append(self, ids: Sequence[int]) -> None:
-        """The step has stored these tokens; blocks that the windows have passed are given back."""
-        self.ids.extend(ids)
-        for group, spec in enumerate(self._cache.groups):
-            if spec.window is None:
-                continue
-            table, pool = self._tables[group], self._cache.pool(group)
-            # The next query, at position length, sees positions from length - window + 1 on.
-            n_passed = max(self.length - spec.window + 1 - REWIND_POSITIONS, 0) // BLOCK_POSITIONS
-            for index in range(min(n_passed, len(table))):
-                if table[index] == FREED:
-                    continue
-                pool.give_back(table[index])
-                table[index] = FREED
+    @property
+    def n_free(self) -> tuple[int, ...]:
+        """Free blocks of each group, those that still hold a known prefix included."""
+        return tuple(pool.n_free for pool in self._pools)
 
-    def can_truncate(self, length: int) -> bool:
-        """Whether the cache can go on from `length`: what the windows then see must still be there."""
-        for group, spec in enumerate(self._cache.groups):
-            if spec.window is not None and length < self.length:
-                first = max(length - spec.window + 1, 0) // BLOCK_POSITIONS
-                last = blocks_for(length)
-                if any(block == FREED for block in self._tables[group][first:last]):
-                    return False
+    def new_sequence(self) -> CachedSequence:
+        """An empty sequence."""
+        n = len(self._groups)
+        return CachedSequence(tuple(array("i") for _ in range(n)), [0] * n)
+
+    def reserve(self, sequence: CachedSequence, n_rows: int) -> bool:
+        """Make room for n_rows after the committed ones; False, with nothing changed, when blocks lack."""
+        n_blocks = -(-(sequence.length + n_rows) // BLOCK_POSITIONS)
+        copies = [self._must_copy(sequence, group) for group in range(len(self._groups))]
+        for pool, table, copy in zip(self._pools, sequence.tables, copies, strict=True):
+            if max(0, n_blocks - len(table)) + copy > pool.n_free:
+                return False
+        for group, (pool, table) in enumerate(zip(self._pools, sequence.tables, strict=True)):
+            if copies[group]:
+                self._copy_last(sequence, group)
+            elif len(table) and sequence.length % BLOCK_POSITIONS:
+                pool.forget(table[sequence.length // BLOCK_POSITIONS])
+            while len(table) < n_blocks:
+                table.append(pool.allocate())
         return True
 
-    def truncate(self, length: int) -> None:
-        """Forget the positions from `length` on. Check `can_truncate` first when a window may have passed."""
-        del self.ids[length:]
-        n_kept = blocks_for(length)
-        for group, table in enumerate(self._tables):
-            for block in table[n_kept:]:
-                self._cache.pool(group).give_back(block)
-            del table[n_kept:]
+    def step(self, sequence: CachedSequence, first_row: int, n_rows: int) -> SequenceStep:
+        """The sequence's part of a batch whose rows were reserved."""
+        n_blocks = -(-(sequence.length + n_rows) // BLOCK_POSITIONS)
+        tables = tuple(table[:n_blocks] for table in sequence.tables)
+        return SequenceStep(first_row, n_rows, sequence.length, tables)
 
-    def reuse(self, ids: Sequence[int]) -> int:
-        """Keep the longest cached prefix of `ids` that leaves at least one to compute; its length.
+    def commit(self, sequence: CachedSequence, ids: Sequence[int]) -> None:
+        """The rows of these ids are in the cache now. Old blocks of windowed groups become free."""
+        sequence.ids.extend(ids)
+        while (len(sequence.digests) + 1) * BLOCK_POSITIONS <= sequence.length:
+            self._remember_next(sequence)
+        for group, spec in enumerate(self._groups):
+            if spec.window is not None:
+                self._pass_window(sequence, group, spec)
 
-        Everything after it is forgotten; all of it, when a window no longer holds what is needed.
-        """
-        n_same = 0
-        for ours, wanted in zip(self.ids, ids[: len(ids) - 1], strict=False):
-            if ours != wanted:
-                break
-            n_same += 1
-        self.truncate(n_same if self.can_truncate(n_same) else 0)
-        return self.length
+    def truncate(self, sequence: CachedSequence, length: int) -> bool:
+        """Keep the first `length` positions. False, with nothing changed, when a window has passed them."""
+        if not self.can_resume(sequence, length):
+            return False
+        n_blocks = -(-length // BLOCK_POSITIONS)
+        for group, (pool, table) in enumerate(zip(self._pools, sequence.tables, strict=True)):
+            for block in table[max(n_blocks, sequence.first_kept[group]) :]:
+                pool.release(block)
+            del table[n_blocks:]
+            sequence.first_kept[group] = min(sequence.first_kept[group], n_blocks)
+        del sequence.ids[length:]
+        del sequence.digests[length // BLOCK_POSITIONS :]
+        return True
 
-    def fork(self) -> CacheSequence:
-        """A second sequence with the same tokens, sharing the blocks until one of them writes."""
-        twin = CacheSequence(self._cache)
-        twin.ids = list(self.ids)
-        for group, table in enumerate(self._tables):
+    def can_resume(self, sequence: CachedSequence, length: int) -> bool:
+        """Whether all positions that a query at `length` sees are still there."""
+        if not 0 < length <= sequence.length:
+            return length == 0
+        return all(
+            first * BLOCK_POSITIONS <= _first_visible(spec, length)
+            for spec, first in zip(self._groups, sequence.first_kept, strict=True)
+        )
+
+    def fork(self, sequence: CachedSequence) -> CachedSequence:
+        """A second sequence with the same past; blocks are shared until one of the two writes."""
+        n_blocks = -(-sequence.length // BLOCK_POSITIONS)
+        tables = tuple(table[:n_blocks] for table in sequence.tables)
+        for pool, table in zip(self._pools, tables, strict=True):
             for block in table:
-                self._cache.pool(group).share(block)
-            twin._tables[group] = array("i", table)
-        return twin
+                if block != HOLE:
+                    pool.share(block)
+        return CachedSequence(tables, list(sequence.first_kept), sequence.ids[:], sequence.digests[:])
 
-    def close(self) -> None:
-        """Give all blocks back."""
-        self.truncate(0)
+    def free(self, sequence: CachedSequence) -> None:
+        """Give everything back; full blocks can still be found by `adopt`. The sequence is empty then."""
+        for pool, table in zip(self._pools, sequence.tables, strict=True):
+            for block in table:
+                if block != HOLE:
+                    pool.release(block)
+            del table[:]
+        sequence.first_kept[:] = [0] * len(self._groups)
+        del sequence.ids[:]
+        del sequence.digests[:]
 
-    def _own(self, group: int, index: int) -> None:
-        """Copy the block at `index` if another sequence uses it too: it is about to be written."""
-        table, pool = self._tables[group], self._cache.pool(group)
-        block = table[index]
-        if block == FREED or pool.uses[block] == 1:
-            return
-        mine = pool.take()
-        self._cache.store.copy_block(group, block, mine)
-        pool.give_back(block)
-        table[index] = mine
+    def adopt(self, sequence: CachedSequence, ids: Sequence[int]) -> int:
+        """Start an empty sequence with the longest known prefix of `ids`; returns its length.
+
+        Pass the prompt without its last token: logits need at least one row to be computed.
+        """
+        if sequence.length:
+            raise ValueError("only an empty sequence can adopt a prefix")
+        digests, found = self._known(ids)
+        n_blocks = len(digests)
+        while n_blocks and not all(map(self._has_visible, self._groups, found, [n_blocks] * len(found))):
+            n_blocks -= 1
+        for group, (pool, table) in enumerate(zip(self._pools, sequence.tables, strict=True)):
+            first = _first_visible(self._groups[group], n_blocks * BLOCK_POSITIONS) // BLOCK_POSITIONS
+            table.extend([HOLE] * first + found[group][first:n_blocks])
+            sequence.first_kept[group] = first
+            for block in table[first:]:
+                pool.share(block)
+        sequence.digests[:] = digests[:n_blocks]
+        sequence.ids.extend(ids[: n_blocks * BLOCK_POSITIONS])
+        return sequence.length
+
+    def _known(self, ids: Sequence[int]) -> tuple[list[Digest], list[list[int]]]:
+        """Digests of the full blocks of `ids` that every group without window knows; each group's blocks."""
+        digests: list[Digest] = []
+        found: list[list[int]] = [[] for _ in self._groups]
+        for start in range(0, len(ids) - BLOCK_POSITIONS + 1, BLOCK_POSITIONS):
+            digest = chain(digests[-1] if digests else ROOT, ids[start : start + BLOCK_POSITIONS])
+            blocks = [pool.find(digest) for pool in self._pools]
+            if any(
+                block is None and spec.window is None
+                for spec, block in zip(self._groups, blocks, strict=True)
+            ):
+                break
+            digests.append(digest)
+            for known, block in zip(found, blocks, strict=True):
+                known.append(HOLE if block is None else block)
+        return digests, found
+
+    @staticmethod
+    def _has_visible(spec: CacheSpec, found: Sequence[int], n_blocks: int) -> bool:
+        """Whether every block that a query after n_blocks sees was found."""
+        first = _first_visible(spec, n_blocks * BLOCK_POSITIONS) // BLOCK_POSITIONS
+        return HOLE not in found[first:n_blocks]
+
+    def _must_copy(self, sequence: CachedSequence, group: int) -> bool:
+        """Whether the half-filled last block is also somebody else's."""
+        table, last = sequence.tables[group], sequence.length // BLOCK_POSITIONS
+        return bool(sequence.length % BLOCK_POSITIONS) and self._pools[group].is_shared(table[last])
+
+    def _copy_last(self, sequence: CachedSequence, group: int) -> None:
+        pool, table, last = self._pools[group], sequence.tables[group], sequence.length // BLOCK_POSITIONS
+        fresh = pool.allocate()
+        self.store.copy_block(group, table[last], fresh)
+        pool.release(table[last])
+        table[last] = fresh
+
+    def _remember_next(self, sequence: CachedSequence) -> None:
+        """Make the first full block that has no digest findable."""
+        block = len(sequence.digests)
+        start = block * BLOCK_POSITIONS
+        previous = sequence.digests[-1] if sequence.digests else ROOT
+        digest = chain(previous, sequence.ids[start : start + BLOCK_POSITIONS])
+        sequence.digests.append(digest)
+        for pool, table in zip(self._pools, sequence.tables, strict=True):
+            if table[block] != HOLE:
+                pool.remember(table[block], digest)
+
+    def _pass_window(self, sequence: CachedSequence, group: int, spec: CacheSpec) -> None:
+        """Give up blocks that queries at and after length - REWIND do not see."""
+        table = sequence.tables[group]
+        first = _first_visible(spec, max(0, sequence.length - REWIND)) // BLOCK_POSITIONS
+        for block in range(sequence.first_kept[group], first):
+            self._pools[group].release(table[block])
+            table[block] = HOLE
+        sequence.first_kept[group] = max(first, sequence.first_kept[group])
+
+
+def _first_visible(spec: CacheSpec, position: int) -> int:
+    """The first position that a query at `position` sees."""
+    return 0 if spec.window is None else max(0, position - spec.window + 1)
