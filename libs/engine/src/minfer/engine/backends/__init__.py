@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minfer.core.errors import UsageError
@@ -19,16 +20,32 @@ class UnknownBackendError(UsageError):
     code = "unknown-backend"
 
 
-def choose(name: str | None = None) -> Backend:
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A backend, why it was taken, and what a user should be told about it (empty: nothing)."""
+
+    backend: Backend
+    reason: str
+    notice: str = ""
+
+
+def choice(name: str | None = None) -> Choice:
     """The backend called `name`, else the one MINFER_KERNELS names, else the best there is.
 
     Raises UnknownBackendError.
     """
-    name = name or os.environ.get(VARIABLE) or "numpy"
-    if name != "numpy":
+    wanted = name or os.environ.get(VARIABLE)
+    if wanted not in (None, "numpy"):
         raise UnknownBackendError(
-            f"there is no backend {name!r} on this machine", hint=f"unset {VARIABLE}, or use: numpy"
+            f"there is no backend {wanted!r} on this machine", hint=f"unset {VARIABLE}, or use: numpy"
         )
     from minfer.engine.backends.numpy_backend import NumpyBackend
 
-    return NumpyBackend()
+    if wanted is None:
+        return Choice(NumpyBackend(), "the reference; no compiled kernels are built")
+    return Choice(NumpyBackend(), "as asked" if name else f"{VARIABLE}={wanted}")
+
+
+def choose(name: str | None = None) -> Backend:
+    """The backend of `choice`."""
+    return choice(name).backend
