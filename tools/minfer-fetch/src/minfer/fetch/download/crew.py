@@ -35,8 +35,8 @@ class Crew(Generic[T]):
     def run(self, on_progress: OnProgress) -> list[T]:
         """The results in the order of the tasks. Raises the first failure; the others have ended by then.
 
-        `on_progress` may raise to stop everything: that is how a caller cancels. It is called at least twice
-        a second; the label of such a heartbeat is ''.
+        `on_progress` may raise to stop everything: that is how a caller cancels. When nothing moves, it hears
+        the last event again, twice a second.
         """
         threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self._n_threads)]
         for thread in threads:
@@ -53,11 +53,13 @@ class Crew(Generic[T]):
 
     def _listen(self, on_progress: OnProgress) -> BaseException | None:
         n_working = self._n_threads
+        last: Progress | None = None
         while n_working:
             try:
                 report = self._reports.get(timeout=_HEARTBEAT_S)
             except queue.Empty:
-                on_progress(Progress(""))
+                if last is not None:
+                    on_progress(last)
                 continue
             if report is None:
                 n_working -= 1
@@ -65,6 +67,7 @@ class Crew(Generic[T]):
                 return report
             else:
                 on_progress(report)
+                last = report if report.n_done is not None else last
         return None
 
     def _work(self) -> None:

@@ -94,7 +94,6 @@ def _fetch_and_publish(
         if any(other.key == job.key for other in jobs[:index]):  # the same content once more
             partial = Path(shutil.copyfile(partial, partial.with_suffix(".copy")))
         _publish(job, verified[job.key], cache, partial, locks[job.key])
-        on_progress(Progress(job.label, job.n_bytes, job.n_bytes, "verified"))
 
 
 def _task(job: FileJob, directory: Path, name: str, client: HttpClient) -> Callable[[OnProgress], Record]:
@@ -152,14 +151,17 @@ def _digest_of(path: Path) -> str:
 
 def _wait_for(lock: FileLock, jobs: list[FileJob], directory: Path, on_progress: OnProgress) -> None:
     """Take `lock`; while another process has it, say how far that one is."""
+    if lock.try_acquire():
+        return
+    for job in jobs:
+        on_progress(Progress(job.label, note="another process is downloading it; waiting"))
     while not lock.try_acquire():
         for job in jobs:
             try:
                 n_done = (directory / f"{job.key}.partial").stat().st_size
             except OSError:
                 n_done = 0
-            note = "another process is downloading it"
-            on_progress(Progress(job.label, min(n_done, job.n_bytes), job.n_bytes, note))
+            on_progress(Progress(job.label, min(n_done, job.n_bytes), job.n_bytes))
         time.sleep(_WAIT_S)
 
 

