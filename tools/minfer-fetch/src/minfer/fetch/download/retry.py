@@ -33,6 +33,10 @@ class RetryPolicy:
         return retry_after_s + backoff / 10  # a little jitter, so that all who wait do not come at once
 
 
+# For listings: somebody looks at a terminal that says nothing yet.
+BRIEF = RetryPolicy(attempts=3, longest_retry_after_s=10.0)
+
+
 def retry_after_s(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
     """Seconds the server asks to wait, from Retry-After (seconds or a date) or the Hub's RateLimit."""
     text = headers.get("Retry-After", "").strip()

@@ -31,6 +31,7 @@ from minfer.fetch.download import (
     download,
 )
 from minfer.fetch.download.redirects import origin
+from minfer.fetch.download.retry import BRIEF
 from minfer.fetch.sources import Plan, PlannedFile
 from minfer.store.file_sets import ListedFile
 from minfer.store.layout import directory_of
@@ -75,7 +76,7 @@ class HubSource:
         HostileNameError.
         """
         network = _network(settings)
-        client = HttpClient(network)
+        client = HttpClient(network, retry=BRIEF)
         try:
             listing = _list(client, _credentials(network), reference)
         finally:

@@ -35,6 +35,7 @@ from minfer.fetch.download import (
     download,
 )
 from minfer.fetch.download.redirects import is_inside, is_loopback, origin
+from minfer.fetch.download.retry import BRIEF
 from minfer.fetch.ollama_store import link_blob, local_manifest
 from minfer.fetch.sources import Plan, PlannedFile
 from minfer.store.layout import directory_of
@@ -80,7 +81,7 @@ class OllamaSource:
         DownloadErrors.
         """
         network = _network(settings)
-        client = HttpClient(network)
+        client = HttpClient(network, retry=BRIEF)
         try:
             body = _manifest(client, reference)
         except NetworkError:
