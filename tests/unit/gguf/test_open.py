@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -62,6 +62,25 @@ def test_pages_can_be_dropped_and_read_again(path: Path) -> None:
         file.release("b")
         file.release("b")
         assert bytes(file.data("b")) == before
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="Linux tells a process its resident size")
+def test_released_pages_leave_the_process(tmp_path: Path) -> None:
+    n = 1 << 25
+    tensors = [build.Tensor("large", (n // 4,), build.F32, 0), build.Tensor("next", (1,), build.F32, n)]
+    path = tmp_path / "large.gguf"
+    path.write_bytes(build.File(tensors=tensors, data=bytes(n) + struct.pack("<f", 2)).build())
+    with open_gguf(path) as file:
+        before = _resident_bytes()
+        assert not any(file.data("large")[:: mmap.PAGESIZE])
+        assert _resident_bytes() - before > 0.8 * n
+        file.release("large")
+        assert _resident_bytes() - before < 0.2 * n
+        assert struct.unpack("<f", file.data("next")) == (2,)
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
 def test_a_missing_tensor_is_named(path: Path) -> None:
@@ -129,16 +148,18 @@ def _vocabulary(n: int) -> bytes:
 
 
 def test_a_vocabulary_of_262144_opens_in_a_blink(tmp_path: Path) -> None:
+    """Import included; processor time, so that a busy machine does not count."""
     path = tmp_path / "large.gguf"
     path.write_bytes(_vocabulary(262_144))
-    best = float("inf")
-    for _ in range(5):
-        start = time.perf_counter()
-        with open_gguf(path) as file:
-            best = min(best, time.perf_counter() - start)
-            assert file.metadata.kind("tokenizer.ggml.tokens")[2] == 262_144
-    assert best < 0.15
-    assert file.metadata.strings("tokenizer.ggml.tokens")[262_143] == "token 262143"
+    program = (
+        "import sys, time; start = time.process_time()\n"
+        "from minfer.gguf import open_gguf; file = open_gguf(sys.argv[1])\n"
+        "print(time.process_time() - start)\n"
+        "assert file.metadata.strings('tokenizer.ggml.tokens')[262143] == 'token 262143'"
+    )
+    command = [sys.executable, "-c", program, str(path)]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(3)]
+    assert min(float(run.stdout) for run in runs) < 0.15
 
 
 def test_opening_and_sizes_need_no_numpy(path: Path) -> None:

@@ -40,8 +40,9 @@ MAX_SANE_BYTES = 1 << 44  # a length past this is a lie, not a download that sto
 
 # Limits far above what models have; they bound the time that a lying file can cost.
 _MAX_PAIRS = 1 << 16
-_MAX_TENSORS = 1 << 18
-_MAX_ELEMENTS = 1 << 22  # strings and inner arrays of the whole file
+_MAX_TENSORS = 1 << 17
+_MAX_STEPS = 1 << 22  # strings of the whole file, each stepped over by itself
+_ARRAY_STEPS = 64  # what an inner array costs, in strings
 _MAX_NAME_BYTES = (1 << 16) - 1
 _MAX_DIMENSIONS = 4
 _MAX_SHOWN = 80
@@ -95,7 +96,7 @@ class _Cursor:
         self.name = name
         self.end = len(data)
         self.position = 0
-        self.elements_left = _MAX_ELEMENTS
+        self.steps_left = _MAX_STEPS
 
     def require(self, n_bytes: int, what: str) -> int:
         """The present position, after checking that `n_bytes` follow it."""
@@ -149,12 +150,12 @@ class _Cursor:
             ) from None
 
     def spend(self, n: int, key: str) -> None:
-        """Count `n` elements that must be walked one by one against the limit of the file."""
-        self.elements_left -= n
-        if self.elements_left < 0:
+        """Count the steps over `n` strings against the limit of the file."""
+        self.steps_left -= n
+        if self.steps_left < 0:
             raise CorruptFileError(
-                f"{self.name} is corrupt: with metadata key {shown(key)} it claims more than "
-                f"{_MAX_ELEMENTS} strings, which no vocabulary has"
+                f"{self.name} is corrupt: up to metadata key {shown(key)} it claims more than "
+                f"{_MAX_STEPS} strings, which no vocabulary has"
             )
 
 
@@ -251,7 +252,7 @@ def _array_entry(cursor: _Cursor, key: str, depth: int = 1) -> Entry:
                 f"{cursor.name} is corrupt: metadata key {shown(key)} nests arrays deeper than {_MAX_NESTING}"
             )
         cursor.require(n * 12, what)
-        cursor.spend(n, key)
+        cursor.spend(n * _ARRAY_STEPS, key)
         for _ in range(n):
             _array_entry(cursor, key, depth + 1)
     else:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import Protocol, TypeAlias
 
 from minfer.gguf.blocks import FORMATS
 from minfer.gguf.encode import Encoded, Plain, encode_pairs, encode_scalar, string_bytes
@@ -27,6 +27,13 @@ Pairs: TypeAlias = Mapping[str, Plain | Encoded] | Metadata
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _LAST_VERSION = 3
+
+
+class Sink(Protocol):
+    """Anything that bytes can be written to, front to back."""
+
+    def write(self, data: Buffer, /) -> object:
+        """Take all of `data`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +87,13 @@ def write_gguf(
 
 
 def write_stream(
-    stream: BinaryIO,
+    stream: Sink,
     metadata: Pairs,
     tensors: Iterable[StoredTensor] = (),
     *,
     version: int = _LAST_VERSION,
 ) -> None:
-    """Write a file into an open binary stream, from its present position, front to back."""
+    """Write a file into an open binary stream, front to back."""
     stored = tuple(tensors)
     if len({tensor.name for tensor in stored}) != len(stored):
         raise ValueError("two tensors have one name")

@@ -94,9 +94,10 @@ class BlockFormat:
         )
 
     def decode(self, data: bytes | bytearray | memoryview) -> Floats:
-        """The numbers of whole blocks: float32 (n_blocks, block_weights), always a fresh array or a view.
+        """The numbers of whole blocks: float32 (n_blocks, block_weights).
 
-        Infinite and NaN scales decode to what IEEE arithmetic makes of them, silently.
+        F32 gives a read-only view of `data`, every other type a fresh array. Infinite and NaN scales
+        decode to what IEEE arithmetic makes of them, silently.
         """
         import numpy as np
 
