@@ -42,7 +42,8 @@ _DEPTHS = {"hf": (2,), "ollama": (1, 3), "pypi": (1,)}  # directories below the 
 
 def place_of(path: str) -> str:
     """The part of `path` (a file's, relative to the cache) that a reference can name; '' if none can."""
-    source, *parts = path.split("/")[:-1]
+    source, *parts = path.split("/")
+    parts = parts[:-1]
     depths = _DEPTHS.get(source, ())
     exact = source == "ollama"  # elsewhere the files of one model may have folders of their own
     depth = next((d for d in depths if len(parts) == d or (len(parts) > d and not exact)), 0)

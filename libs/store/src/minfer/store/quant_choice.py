@@ -21,20 +21,7 @@ _QUANT = re.compile(
 _LABEL_PREFIXES = ("ud", "i1")  # dynamic quants; weighted quants
 _NEVER_MODEL = ("mmproj", "imatrix")
 _SIDE_WORDS = ("lora", "adapter", "draft", "drafter", "mtp", "eagle", "eagle3", "dflash", "dspark")
-_SENSIBLE = (
-    "Q4_K_M",
-    "Q4_K_S",
-    "Q4_0",
-    "Q4_1",
-    "IQ4_NL",
-    "IQ4_XS",
-    "Q5_K_M",
-    "Q5_0",
-    "Q6_K",
-    "Q8_0",
-    "F16",
-    "BF16",
-)
+_SENSIBLE = ("Q4_K_M", "Q4_K_S", "Q4_0", "Q4_1", "IQ4_NL", "IQ4_XS", "Q5_K_M", "Q5_0", "Q6_K", "Q8_0")
 
 
 class NoSuchQuantError(ModelNotFoundError):
@@ -101,11 +88,12 @@ def matching(sets: Iterable[FileSet], request: str) -> tuple[FileSet, ...]:
     """The sets that `request` can mean: by file or path, else by base name, else by label."""
     wanted = request.lower()
     found = list(sets)
-    by_file = [s for s in found if any(request in (file.path, file.name) for file in s.files)]
+    by_path = [s for s in found if any(request == file.path for file in s.files)]
+    by_file = [s for s in found if any(request == file.name for file in s.files)]
     by_base = [s for s in found if wanted in (s.base.lower(), f"{s.base}.gguf".lower(), _path(s).lower())]
     by_label = [s for s in found if (label(s) or "").lower() == wanted]
     by_folder = [s for s in found if s.directory.lower() == wanted]
-    return tuple(by_file or by_base or by_label or by_folder)
+    return tuple(by_path or by_file or by_base or by_label or by_folder)
 
 
 def _path(found: FileSet) -> str:

@@ -19,7 +19,8 @@ from minfer.store.settings import Settings
 
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 _NETWORK = re.compile(
-    r"Retrying \(|connection|resolve host|name resolution|timed? ?out|proxy|certificate|HTTP error",
+    r"Retrying \(|connection|resolve host|name resolution|timed? ?out|proxy|certificate|HTTP error"
+    r"|credentials",
     re.IGNORECASE,
 )
 _NOTHING_FOUND = "No matching distribution found"
