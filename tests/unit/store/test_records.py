@@ -9,7 +9,7 @@ import pytest
 
 from minfer.store.records import Record, all_records, read_record, record_path, remove_record, write_record
 
-RECORD = Record("hf/a/b/x.gguf", 4, "0" * 64, "hf:a/b", "c" * 40, "2026-01-01T00:00:00+00:00", 123)
+RECORD = Record("hf/a/b/x.gguf", 4, "0" * 64, "hf:a/b", "c" * 40, "v1", "2026-01-01T00:00:00+00:00", 123)
 
 
 def test_round_trip(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ class Record:
     sha256: str
     source: str = ""  # 'hf:ORG/REPO', 'ollama:MODEL:TAG', 'pypi:PACKAGE', '' for an imported file
     revision: str = ""  # the commit, manifest digest or package version that was fetched
+    asked: str = ""  # the revision that was written in the reference, '' for the default
     fetched: str = ""  # UTC, ISO 8601
     modified_ns: int = 0  # of the file when it was verified
 

@@ -79,7 +79,8 @@ def _print(rows: list[dict[str, Any]], output: Output) -> None:
     for source, members in groupby(rows, key=lambda row: str(row["source"])):
         output.line(f"{_HEADINGS[source]}:")
         for row in members:
-            parts = f", {row['parts']} parts" if row["parts"] > 1 else ""
-            lacking = f", {len(row['missing'])} parts missing" if row["missing"] else ""
+            parts = f", {row['parts']} parts" if row["parts"] > 1 and not row["missing"] else ""
+            n_parts = row["parts"] + len(row["missing"])
+            lacking = f", {len(row['missing'])} of {n_parts} parts missing" if row["missing"] else ""
             size = human_bytes(row["bytes"] or 0)
             output.line(f"  {pasteable(row['model']):<{width}}  {size:>9}  {row['state']}{parts}{lacking}")
