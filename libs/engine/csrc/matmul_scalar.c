@@ -96,23 +96,37 @@ static int32_t dot(const int8_t *a, const int8_t *b, int n) {
     return sum;
 }
 
-/* Panel by column kernels: eight results each. */
-static void panel_32(const mf_weight *w, const uint8_t *panel, const mf_column *x, float *result) {
+/* Columns that share the unpacking of a panel. */
+enum { GROUP = 32 };
+
+typedef struct column_group {
+    mf_column x[GROUP];
+    const float *values[GROUP];
+    int n;
+    float acc[GROUP][MF_PANEL_ROWS], minimum[GROUP][MF_PANEL_ROWS];
+} column_group;
+
+static void panel_32(const mf_weight *w, const uint8_t *panel, column_group *group) {
     const mf_format *format = mf_format_of(w->type);
     const int64_t blocks = w->k / MF_BLOCK;
     const uint8_t *scales = panel + blocks * format->quant_bytes;
-    float acc[MF_PANEL_ROWS] = {0}, minimum[MF_PANEL_ROWS] = {0};
     for (int64_t b = 0; b < blocks; b++, scales += format->scale_bytes) {
         panel_quants q;
         unpack_32(w->type, panel + b * format->quant_bytes, q);
         for (int r = 0; r < MF_PANEL_ROWS; r++) {
-            const int32_t isum = dot(q[r], x->q + b * MF_BLOCK, MF_BLOCK);
-            acc[r] = fmaf(mf_half(mf_load16(scales + 2 * r)) * x->d[b], (float)isum, acc[r]);
-            if (format->scale_bytes == 32)
-                minimum[r] = fmaf(mf_half(mf_load16(scales + 16 + 2 * r)), x->s[b], minimum[r]);
+            const float d = mf_half(mf_load16(scales + 2 * r));
+            for (int c = 0; c < group->n; c++) {
+                const mf_column *x = &group->x[c];
+                const int32_t isum = dot(q[r], x->q + b * MF_BLOCK, MF_BLOCK);
+                group->acc[c][r] = fmaf(d * x->d[b], (float)isum, group->acc[c][r]);
+                if (format->scale_bytes == 32)
+                    group->minimum[c][r] = fmaf(mf_half(mf_load16(scales + 16 + 2 * r)), x->s[b], group->minimum[c][r]);
+            }
         }
     }
-    for (int r = 0; r < MF_PANEL_ROWS; r++) result[r] = format->scale_bytes == 32 ? acc[r] + minimum[r] : acc[r];
+    if (format->scale_bytes == 32)
+        for (int c = 0; c < group->n; c++)
+            for (int r = 0; r < MF_PANEL_ROWS; r++) group->acc[c][r] += group->minimum[c][r];
 }
 
 static int32_t row_minimum(const uint8_t *scales, int r, const int16_t *sum16) {
@@ -124,54 +138,67 @@ static int32_t row_minimum(const uint8_t *scales, int r, const int16_t *sum16) {
     return sum;
 }
 
-static void panel_k(const mf_weight *w, const uint8_t *panel, const mf_column *x, float *result) {
+/* One row of a K block times one column. */
+static float row_k(int type, const int8_t *q, const uint8_t *scales, int r, const mf_column *x, int64_t b, float acc) {
+    const int sub = type == MF_Q6_K ? 16 : 32;
+    const uint8_t *scale = scales + (type == MF_Q6_K ? MF_Q6K_SCALE : MF_K_SCALE) + 2 * r;
+    int32_t isum = 0;
+    for (int s = 0; s < MF_BLOCK_K / sub; s++)
+        isum += (int8_t)scale[16 * (s / 2) + s % 2] * dot(q + sub * s, x->q + b * MF_BLOCK_K + sub * s, sub);
+    acc = fmaf(mf_half(mf_load16(scales + 2 * r)) * x->d[b], (float)isum, acc);
+    if (type == MF_Q6_K) return acc;
+    const float dmin = mf_half(mf_load16(scales + MF_K_DMIN + 2 * r));
+    return fmaf(-(dmin * x->d[b]), (float)row_minimum(scales, r, x->sum16 + 16 * b), acc);
+}
+
+static void panel_k(const mf_weight *w, const uint8_t *panel, column_group *group) {
     const mf_format *format = mf_format_of(w->type);
     const int64_t blocks = w->k / MF_BLOCK_K;
     const uint8_t *scales = panel + blocks * format->quant_bytes;
-    const int sub = w->type == MF_Q6_K ? 16 : 32;
-    for (int r = 0; r < MF_PANEL_ROWS; r++) result[r] = 0;
     for (int64_t b = 0; b < blocks; b++, scales += format->scale_bytes) {
         panel_quants q;
         unpack_k(w->type, panel + b * format->quant_bytes, q);
-        for (int r = 0; r < MF_PANEL_ROWS; r++) {
-            const uint8_t *scale = scales + (w->type == MF_Q6_K ? MF_Q6K_SCALE : MF_K_SCALE) + 2 * r;
-            int32_t isum = 0;
-            for (int s = 0; s < MF_BLOCK_K / sub; s++)
-                isum += (int8_t)scale[16 * (s / 2) + s % 2] * dot(q[r] + sub * s, x->q + b * MF_BLOCK_K + sub * s, sub);
-            result[r] = fmaf(mf_half(mf_load16(scales + 2 * r)) * x->d[b], (float)isum, result[r]);
-            if (w->type == MF_Q6_K) continue;
-            const float dmin = mf_half(mf_load16(scales + MF_K_DMIN + 2 * r));
-            result[r] = fmaf(-(dmin * x->d[b]), (float)row_minimum(scales, r, x->sum16 + 16 * b), result[r]);
+        for (int r = 0; r < MF_PANEL_ROWS; r++)
+            for (int c = 0; c < group->n; c++)
+                group->acc[c][r] = row_k(w->type, q[r], scales, r, &group->x[c], b, group->acc[c][r]);
+    }
+}
+
+static void panel_float(const mf_weight *w, const uint8_t *panel, column_group *group) {
+    for (int64_t i = 0; i < MF_PANEL_ROWS * w->k; i++) {
+        const float weight = w->type == MF_F32   ? mf_bits_float(mf_load32(panel + 4 * i))
+                             : w->type == MF_F16 ? mf_half(mf_load16(panel + 2 * i))
+                                                 : mf_bfloat(mf_load16(panel + 2 * i));
+        for (int c = 0; c < group->n; c++) {
+            float *acc = &group->acc[c][i % MF_PANEL_ROWS];
+            *acc = fmaf(weight, group->values[c][i / MF_PANEL_ROWS], *acc);
         }
     }
 }
 
-static void panel_float(const mf_weight *w, const uint8_t *panel, const float *x, float *result) {
-    for (int r = 0; r < MF_PANEL_ROWS; r++) {
-        float acc = 0;
-        for (int64_t k = 0; k < w->k; k++) {
-            const int64_t i = MF_PANEL_ROWS * k + r;
-            const float weight = w->type == MF_F32   ? mf_bits_float(mf_load32(panel + 4 * i))
-                                 : w->type == MF_F16 ? mf_half(mf_load16(panel + 2 * i))
-                                                     : mf_bfloat(mf_load16(panel + 2 * i));
-            acc = fmaf(weight, x[k], acc);
-        }
-        result[r] = acc;
-    }
+static void panel_times(const mf_weight *weight, int64_t panel, column_group *group) {
+    memset(group->acc, 0, sizeof group->acc);
+    memset(group->minimum, 0, sizeof group->minimum);
+    if (weight->activation == MF_ACTIVATION_F32) panel_float(weight, mf_panel(weight, panel), group);
+    else if (weight->activation == MF_ACTIVATION_Q8) panel_32(weight, mf_panel(weight, panel), group);
+    else panel_k(weight, mf_panel(weight, panel), group);
 }
 
 static void matmul(const mf_weight *weight, const void *activations, int64_t first, int64_t last, int64_t first_column,
                    int64_t last_column, const mf_output *out) {
     const int64_t bytes = mf_activation_bytes(weight->activation, weight->k);
-    for (int64_t c = first_column; c < last_column; c++) {
-        const void *base = (const uint8_t *)activations + c * bytes;
-        const mf_column column = mf_column_of(weight->activation, weight->k, base);
+    column_group group;
+    for (int64_t from = first_column; from < last_column; from += GROUP) {
+        group.n = last_column - from < GROUP ? (int)(last_column - from) : GROUP;
+        for (int c = 0; c < group.n; c++) {
+            const void *base = (const uint8_t *)activations + (from + c) * bytes;
+            group.x[c] = mf_column_of(weight->activation, weight->k, base);
+            group.values[c] = base;
+        }
         for (int64_t p = first; p < last; p++) {
-            float result[MF_PANEL_ROWS];
-            if (weight->activation == MF_ACTIVATION_F32) panel_float(weight, mf_panel(weight, p), base, result);
-            else if (weight->activation == MF_ACTIVATION_Q8) panel_32(weight, mf_panel(weight, p), &column, result);
-            else panel_k(weight, mf_panel(weight, p), &column, result);
-            mf_store(out, c, p * MF_PANEL_ROWS, weight->rows, result);
+            panel_times(weight, p, &group);
+            for (int c = 0; c < group.n; c++)
+                mf_store(out, from + c, p * MF_PANEL_ROWS, weight->rows, group.acc[c]);
         }
     }
 }
