@@ -7,15 +7,12 @@ and the adjacent pair of the lowest rank is merged until no pair has one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
-from itertools import pairwise
+from math import inf
 from typing import Final
 
+from minfer.engine.tokenizer.merging import merge
 from minfer.engine.tokenizer.pretokenizers import PreTokenizer, compile_splitter
 
-_NO_RANK: Final = 1 << 62
-_LONG: Final = 64
-"""Symbols from which the heap is faster than rescanning the list."""
 _CACHED_WORDS: Final = 1 << 16
 _CACHED_LENGTH: Final = 64
 
@@ -75,9 +72,7 @@ class ByteLevelBPE:
         if self._ignore_merges and spelled in self._ids:
             ids: tuple[int, ...] = (self._ids[spelled],)
         else:
-            symbols = list(spelled)
-            merged = self._merge(symbols) if len(symbols) < _LONG else self._merge_long(symbols)
-            ids = tuple(self._ids_of(merged))
+            ids = tuple(self._ids_of(merge(list(spelled), self._cost)))
         if len(word) <= _CACHED_LENGTH:
             if len(self._cache) >= _CACHED_WORDS:
                 self._cache.clear()
@@ -93,46 +88,5 @@ class ByteLevelBPE:
                 ids += [self._ids[character] for character in symbol if character in self._ids]
         return ids
 
-    def _merge(self, symbols: list[str]) -> list[str]:
-        """Merge in place: the lowest rank first, of equal ranks the leftmost."""
-        rank_of = self._ranks.get
-        ranks = [rank_of(f"{a} {b}", _NO_RANK) for a, b in pairwise(symbols)]
-        while ranks:
-            lowest = min(ranks)
-            if lowest == _NO_RANK:
-                break
-            i = ranks.index(lowest)
-            symbols[i : i + 2] = [symbols[i] + symbols[i + 1]]
-            del ranks[i]
-            if i:
-                ranks[i - 1] = rank_of(f"{symbols[i - 1]} {symbols[i]}", _NO_RANK)
-            if i < len(ranks):
-                ranks[i] = rank_of(f"{symbols[i]} {symbols[i + 1]}", _NO_RANK)
-        return symbols
-
-    def _merge_long(self, symbols: list[str]) -> list[str]:
-        """The same result in n log n steps: a heap of candidate pairs over a linked list."""
-        rank_of = self._ranks.get
-        n = len(symbols)
-        after, before = list(range(1, n + 1)), list(range(-1, n - 1))
-        heap = [
-            (rank, i, symbols[i], symbols[i + 1])
-            for i in range(n - 1)
-            if (rank := rank_of(f"{symbols[i]} {symbols[i + 1]}", _NO_RANK)) != _NO_RANK
-        ]
-        heapify(heap)
-        while heap:
-            _, i, left, right = heappop(heap)
-            j = after[i]
-            if symbols[i] != left or j == n or symbols[j] != right:
-                continue  # one of the two has been merged since
-            symbols[i], symbols[j] = left + right, ""
-            after[i] = after[j]
-            if after[j] < n:
-                before[after[j]] = i
-            for a, b in ((before[i], i), (i, after[i])):
-                if a >= 0 and b < n:
-                    rank = rank_of(f"{symbols[a]} {symbols[b]}", _NO_RANK)
-                    if rank != _NO_RANK:
-                        heappush(heap, (rank, a, symbols[a], symbols[b]))
-        return [symbol for symbol in symbols if symbol]
+    def _cost(self, left: str, right: str) -> float:
+        return self._ranks.get(f"{left} {right}", inf)

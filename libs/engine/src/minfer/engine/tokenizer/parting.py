@@ -7,7 +7,7 @@ the same as leftmost-longest where tokens overlap.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Final
 
@@ -38,45 +38,45 @@ class SpecialTokens:
         """
         text = "".join(piece for piece, _ in pieces)
         allowed = _ranges(pieces)
-        finder = self._every if allowed else self._visible
-        spans: list[tuple[int, int] | int] = [(0, len(text))] if text else []
-        for token_text in finder.present(text):
+        taken = bytearray(len(text))
+        found: list[tuple[int, int, int]] = []
+        for token_text in (self._every if allowed else self._visible).present(text):
             token = self._ids[token_text]
-            ranges = allowed if token in self._hidden else [(0, len(text))]
-            spans = self._cut(text, spans, token_text, ranges)
-        return [span if isinstance(span, int) else text[span[0] : span[1]] for span in spans]
+            for start, end in self._places(text, token_text, taken, allowed):
+                taken[start:end] = b"\1" * (end - start)
+                found.append((start, end, token))
+        parts: list[str | int] = []
+        position = 0
+        for start, end, token in sorted(found):
+            if position < start:
+                parts.append(text[position:start])
+            parts.append(token)
+            position = end
+        if position < len(text):
+            parts.append(text[position:])
+        return parts
 
-    def _cut(
-        self,
-        text: str,
-        spans: Sequence[tuple[int, int] | int],
-        token_text: str,
-        ranges: Sequence[tuple[int, int]],
-    ) -> list[tuple[int, int] | int]:
+    def _places(
+        self, text: str, token_text: str, taken: bytearray, allowed: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[int, int]]:
+        """Where a token stands in what is left, with the white space it swallows. The caller marks each
+        place in `taken` before it asks for the next."""
         token = self._ids[token_text]
-        strips = token in self._right_strips
-        cut: list[tuple[int, int] | int] = []
-        for span in spans:
-            if isinstance(span, int):
-                cut.append(span)
-                continue
-            start, end = span
-            at = text.find(token_text, start, end)
-            while at >= 0:
-                after = at + len(token_text)
-                if not _inside(ranges, at, after):
-                    at = text.find(token_text, at + 1, end)
-                    continue
-                if at > start:
-                    cut.append((start, at))
-                cut.append(token)
-                start = after
-                while strips and start < end and text[start] in _SPACE:
-                    start += 1
-                at = text.find(token_text, start, end)
-            if start < end:
-                cut.append((start, end))
-        return cut
+        hidden, strips = token in self._hidden, token in self._right_strips
+        start = text.find(token_text)
+        while start >= 0:
+            end = start + len(token_text)
+            last = taken.rfind(1, start, end)
+            if last >= 0:  # a longer token is there: go on behind it
+                behind = taken.find(0, last + 1)
+                start = text.find(token_text, behind) if behind >= 0 else -1
+            elif hidden and not _inside(allowed, start, end):
+                start = text.find(token_text, start + 1)
+            else:
+                while strips and end < len(text) and text[end] in _SPACE and not taken[end]:
+                    end += 1
+                yield start, end
+                start = text.find(token_text, end)
 
 
 def _ranges(pieces: Sequence[tuple[str, bool]]) -> list[tuple[int, int]]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from heapq import heapify, heappop, heappush
 from itertools import pairwise
+from math import inf
 from typing import Final
+
+from minfer.engine.tokenizer.merging import merge
 
 _SPACE: Final = "▁"
 _CACHED_WORDS: Final = 1 << 16
@@ -54,7 +56,7 @@ class SentencePiece:
 
     def _encode_word(self, word: str) -> tuple[int, ...]:
         ids: list[int] = []
-        for symbol in self._merge(list(word)):
+        for symbol in merge(list(word), self._cost):
             if symbol in self._ids:
                 ids.append(self._ids[symbol])
             else:
@@ -69,31 +71,9 @@ class SentencePiece:
         found = [self._ids.get(f"<0x{byte:02X}>", self._unknown) for byte in symbol.encode()]
         return [token for token in found if token is not None]
 
-    def _merge(self, symbols: list[str]) -> list[str]:
-        """Best score first, of equal scores the leftmost: a heap of candidates over a linked list."""
-        id_of, scores, n = self._ids.get, self._scores, len(symbols)
-        after, before = list(range(1, n + 1)), list(range(-1, n - 1))
-        heap = [
-            (-scores[token], i, symbols[i] + symbols[i + 1])
-            for i in range(n - 1)
-            if (token := id_of(symbols[i] + symbols[i + 1])) is not None
-        ]
-        heapify(heap)
-        while heap:
-            _, i, merged = heappop(heap)
-            j = after[i]
-            if not symbols[i] or j == n or len(symbols[i]) + len(symbols[j]) != len(merged):
-                continue  # one of the two has been merged since
-            symbols[i], symbols[j] = merged, ""
-            after[i] = after[j]
-            if after[j] < n:
-                before[after[j]] = i
-            for a, b in ((before[i], i), (i, after[i])):
-                if a >= 0 and b < n:
-                    token = id_of(symbols[a] + symbols[b])
-                    if token is not None:
-                        heappush(heap, (-scores[token], a, symbols[a] + symbols[b]))
-        return [symbol for symbol in symbols if symbol]
+    def _cost(self, left: str, right: str) -> float:
+        token = self._ids.get(left + right)
+        return inf if token is None else -self._scores[token]
 
 
 def word_pattern(spellings: Mapping[str, int]) -> re.Pattern[str]:
