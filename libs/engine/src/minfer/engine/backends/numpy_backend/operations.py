@@ -18,7 +18,7 @@ _LEAST_WEIGHT_SUM = 2.0**-14  # the smallest normal half: what llama.cpp divides
 
 def norm(x: Floats, op: ops.Norm, weight: Floats | None, bias: Floats | None) -> Floats:
     """x / sqrt(mean(x²) + eps), or with the mean taken off first; over each group. (T, F) -> (T, F)"""
-    parts = x if op.groups == 1 else x.reshape(len(x), op.groups, -1)
+    parts = x if op.groups == 1 else x.reshape(len(x), op.groups, x.shape[1] // op.groups)
     n = parts.shape[-1]
     if op.kind == "layer":
         parts = parts - parts.mean(axis=-1, keepdims=True)
@@ -150,7 +150,7 @@ def route(logits: Floats, op: ops.Route, bias: Floats | None) -> tuple[Integers,
 
 def _within_best_groups(scores: Floats, op: ops.Route) -> Floats:
     """Scores with minus infinity outside the groups whose two best experts sum highest."""
-    grouped = scores.reshape(len(scores), op.n_groups, -1)
+    grouped = scores.reshape(len(scores), op.n_groups, scores.shape[1] // op.n_groups)
     best_two = np.sort(grouped, axis=-1)[:, :, -2:].sum(axis=-1)
     kept = np.argsort(-best_two, axis=-1, kind="stable")[:, : op.n_groups_used]
     masked = np.full_like(grouped, -np.inf)
@@ -169,7 +169,7 @@ def softmax(x: Floats) -> Floats:
 def combine(x: Floats, weights: Floats) -> Floats:
     """Sum over ranks of each token's pairs, in rank order. (T·n_used, F), (T, n_used) -> (T, F)"""
     n_tokens, n_used = weights.shape
-    pairs = x.reshape(n_tokens, n_used, -1)
+    pairs = x.reshape(n_tokens, n_used, x.shape[1])
     total = pairs[:, 0] * weights[:, :1]
     for rank in range(1, n_used):
         total += pairs[:, rank] * weights[:, rank : rank + 1]
