@@ -114,7 +114,7 @@ def test_queries() -> None:
     vocabulary = numbered(50_000)
     history = [5, 6, 5]
 
-    def ask(**values: Any) -> HeadQuery:  # noqa: ANN401
+    def ask(**values: Any) -> HeadQuery:
         return SamplerChain(replace(GenerationParams(), **values), vocabulary).query(history)
 
     assert ask() == HeadQuery(top=42)  # two ids can only fall

@@ -60,6 +60,12 @@ class LazyGroup(click.Group):
             args = [self._default.name, *args]
         return super().parse_args(ctx, args)
 
+    def for_arguments(self, arguments: Sequence[str]) -> click.Command:
+        """What a command line runs: this group, or the default command itself, under the program's name."""
+        if self._default is None or (arguments and arguments[0] in self._by_name):
+            return self
+        return self._default.load()
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table's summaries, without importing any command."""
         with formatter.section("Commands"):

@@ -36,11 +36,13 @@ def blocks_for(spec: CacheSpec, n_positions: int, max_step: int) -> int:
 class CachedSequence:
     """One sequence: the ids it holds and where. Made by KVCache; read `length`, `ids` and `tables`.
 
-    first_kept: for each group the first block that is no HOLE.
+    first_kept: for each group the first block that is no HOLE. salt: sequences with different salts
+    never find each other's blocks.
     """
 
     tables: tuple[Ints, ...]
     first_kept: list[int]
+    salt: Digest = ROOT
     ids: Ints = field(default_factory=lambda: array("i"))
     digests: list[Digest] = field(default_factory=list)
 
@@ -64,10 +66,10 @@ class KVCache:
         """Free blocks of each group, those that still hold a known prefix included."""
         return tuple(pool.n_free for pool in self._pools)
 
-    def new_sequence(self) -> CachedSequence:
-        """An empty sequence."""
+    def new_sequence(self, salt: Digest = ROOT) -> CachedSequence:
+        """An empty sequence. A salt of its own hides its content from others, and theirs from it."""
         n = len(self._groups)
-        return CachedSequence(tuple(array("i") for _ in range(n)), [0] * n)
+        return CachedSequence(tuple(array("i") for _ in range(n)), [0] * n, salt)
 
     def reserve(self, sequence: CachedSequence, n_rows: int) -> bool:
         """Make room for n_rows after the committed ones; False, with nothing changed, when blocks lack."""
@@ -131,12 +133,15 @@ class KVCache:
             for block in table:
                 if block != HOLE:
                     pool.share(block)
-        return CachedSequence(tables, list(sequence.first_kept), sequence.ids[:], sequence.digests[:])
+        return CachedSequence(
+            tables, list(sequence.first_kept), sequence.salt, sequence.ids[:], sequence.digests[:]
+        )
 
     def free(self, sequence: CachedSequence) -> None:
         """Give everything back; full blocks can still be found by `adopt`. The sequence is empty then."""
         for pool, table in zip(self._pools, sequence.tables, strict=True):
-            for block in table:
+            # The last blocks of a prefix are of no use without the first: those are to be given up last.
+            for block in reversed(table):
                 if block != HOLE:
                     pool.release(block)
             del table[:]
@@ -151,7 +156,7 @@ class KVCache:
         """
         if sequence.length:
             raise ValueError("only an empty sequence can adopt a prefix")
-        digests, found = self._known(ids)
+        digests, found = self._known(sequence.salt, ids)
         n_blocks = len(digests)
         while n_blocks and not all(map(self._has_visible, self._groups, found, [n_blocks] * len(found))):
             n_blocks -= 1
@@ -165,12 +170,12 @@ class KVCache:
         sequence.ids.extend(ids[: n_blocks * BLOCK_POSITIONS])
         return sequence.length
 
-    def _known(self, ids: Sequence[int]) -> tuple[list[Digest], list[list[int]]]:
+    def _known(self, salt: Digest, ids: Sequence[int]) -> tuple[list[Digest], list[list[int]]]:
         """Digests of the full blocks of `ids` that every group without window knows; each group's blocks."""
         digests: list[Digest] = []
         found: list[list[int]] = [[] for _ in self._groups]
         for start in range(0, len(ids) - BLOCK_POSITIONS + 1, BLOCK_POSITIONS):
-            digest = chain(digests[-1] if digests else ROOT, ids[start : start + BLOCK_POSITIONS])
+            digest = chain(digests[-1] if digests else salt, ids[start : start + BLOCK_POSITIONS])
             blocks = [pool.find(digest) for pool in self._pools]
             if any(
                 block is None and spec.window is None
@@ -204,7 +209,7 @@ class KVCache:
         """Make the first full block that has no digest findable."""
         block = len(sequence.digests)
         start = block * BLOCK_POSITIONS
-        previous = sequence.digests[-1] if sequence.digests else ROOT
+        previous = sequence.digests[-1] if sequence.digests else sequence.salt
         digest = chain(previous, sequence.ids[start : start + BLOCK_POSITIONS])
         sequence.digests.append(digest)
         for pool, table in zip(self._pools, sequence.tables, strict=True):

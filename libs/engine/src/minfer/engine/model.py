@@ -17,6 +17,7 @@ from minfer.core.errors import ModelFileError
 from minfer.engine.architectures import BuildOptions, Family, find
 from minfer.engine.backends import Choice, choice
 from minfer.engine.backends.step import CompileOptions, Program
+from minfer.engine.chat import ChatTemplate
 from minfer.engine.kv_cache import KVCache
 from minfer.engine.machine import available_memory, cpu_budget
 from minfer.engine.memory_plan import MemoryPlan, Planner
@@ -117,6 +118,11 @@ class OpenedModel:
         return load_tokenizer(self.file.metadata)
 
     @cached_property
+    def chat_template(self) -> ChatTemplate | None:
+        """The file's chat template, or None when it has none."""
+        return ChatTemplate.from_metadata(self.file.metadata, self.tokenizer)
+
+    @cached_property
     def graph(self) -> Graph:
         """The network. Raises ModelFileError when tensors and metadata do not belong together."""
         build = BuildOptions(self.options.kv_type, self.options.rope_context)
@@ -189,6 +195,7 @@ class Model:
         self.file = opened.file
         self.graph = opened.graph
         self.tokenizer = opened.tokenizer
+        self.chat_template = opened.chat_template
         self.program = program
         self.architecture = opened.architecture
         self.n_ctx_train = opened.n_ctx_train

@@ -1,0 +1,14 @@
+"""`make bench`: which programs there are."""
+
+from __future__ import annotations
+
+_PROGRAMS = """\
+Each benchmark is a program; run one with `python -m bench.NAME --help`:
+
+  end_to_end   prefill, decode, decode at depth and many streams, side by side with llama.cpp
+  fresh        a fresh process that makes one token: wall time and peak memory, side by side
+Set LLAMA_CPP_BIN to the folder of a natively built llama.cpp; without it only minfer is measured.
+"""
+
+if __name__ == "__main__":
+    print(_PROGRAMS)

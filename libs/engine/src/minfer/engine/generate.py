@@ -1,0 +1,227 @@
+"""The loop: requests in, events out. It batches, and prints nothing.
+
+One loop serves a single prompt, a conversation and a server alike; what a request yields does not depend
+on the others in the batch (native backend).
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from minfer.core.errors import ContextOverflowError, MinferError
+from minfer.engine.backends.step import Cancelled, HeadQuery, StepBatch, StepResult
+from minfer.engine.events import Event, Prefilled
+from minfer.engine.generation import Generation, Request
+from minfer.engine.sampling import Candidates, combine_queries
+from minfer.engine.scheduler import share_step
+
+if TYPE_CHECKING:
+    from minfer.engine.kv_cache import CachedSequence, KVCache
+    from minfer.engine.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one generation puts into a step: its next n_rows pending ids."""
+
+    generation: Generation
+    n_rows: int
+    n_wanted: int  # logit rows: 0 while the prompt is not finished
+
+
+class GenerationLoop:
+    """Runs any number of generations over one model and one KV cache, a step at a time."""
+
+    def __init__(self, model: Model, cache: KVCache, n_ctx: int, max_rows: int = 512) -> None:
+        """n_ctx bounds each generation; max_rows is the most tokens a step takes."""
+        self._model = model
+        self._cache = cache
+        self._store = cache.store
+        self._n_ctx = n_ctx
+        self._max_rows = max_rows
+        self._running: list[Generation] = []
+        self.n_preempted = 0  # generations that lost their cache to an older one
+        self._began: dict[int, tuple[float, int]] = {}  # id(generation) → start, tokens reused
+
+    def add(self, request: Request, sequence: CachedSequence | None = None) -> Generation:
+        """Queue a request. A `sequence` from an earlier one is reused as far as its tokens agree.
+
+        Raises ContextOverflowError when the prompt leaves no room for one token.
+        """
+        if len(request.prompt) >= self._n_ctx:
+            raise PromptTooLongError(len(request.prompt), self._n_ctx)
+        if sequence is None:
+            sequence = self._cache.new_sequence()
+        n_reused = self._reuse(sequence, request.prompt)
+        generation = Generation(request, sequence, self._model.tokenizer, self._n_ctx)
+        self._began[id(generation)] = (time.perf_counter(), n_reused)
+        self._running.append(generation)
+        return generation
+
+    def _reuse(self, sequence: CachedSequence, prompt: Sequence[int]) -> int:
+        """Keep what `sequence` has in common with the prompt, or what others left in the cache, if longer.
+
+        At least one id is left to compute: logits come from a row of the step.
+        """
+        n_same = 0
+        for cached, wanted in zip(sequence.ids, prompt[:-1], strict=False):
+            if cached != wanted:
+                break
+            n_same += 1
+        if n_same and self._cache.truncate(sequence, n_same):
+            return n_same
+        self._cache.free(sequence)
+        return self._cache.adopt(sequence, prompt[:-1])
+
+    def remove(self, generation: Generation) -> None:
+        """Forget a generation, running or not; its sequence stays as it is."""
+        self._running = [one for one in self._running if one is not generation]
+        self._began.pop(id(generation), None)
+
+    def forget(self, sequence: CachedSequence) -> None:
+        """Give a sequence's blocks back. Full ones stay findable until they are needed."""
+        self._cache.free(sequence)
+
+    def step(self) -> list[tuple[Generation, Event]]:
+        """Run one step of all generations; the events it brought. [] when nothing is running."""
+        events: list[tuple[Generation, Event]] = []
+        for generation in [one for one in self._running if one.is_cancelled]:
+            self._running.remove(generation)
+            events.append((generation, generation.cancel()))
+        parts = self._next_parts()
+        if not parts:
+            return events
+        try:
+            query, result = self._run(parts)
+        except Cancelled:
+            return events + self.step()
+        events += self._deliver(parts, query, result)
+        self._running = [one for one in self._running if one.stopped is None]
+        return events
+
+    def _next_parts(self) -> list[_Part]:
+        pending = [len(one.pending) for one in self._running]
+        parts: list[_Part] = []
+        for one, total, rows in zip(self._running, pending, share_step(pending, self._max_rows), strict=True):
+            if not rows or len(one.pending) != total:
+                continue  # no share, or it has just lost its cache to an older one
+            if rows < total:
+                one.drop_draft()  # drafted rows are verified in one step or not at all
+            n_rows = min(rows, len(one.pending))
+            if self._make_room(one, n_rows):
+                parts.append(_Part(one, n_rows, one.n_wanted if n_rows == len(one.pending) else 0))
+        if self._running and not parts:
+            raise CacheFullError(len(self._running[0].ids), self._n_ctx)
+        return parts
+
+    def _make_room(self, generation: Generation, n_rows: int) -> bool:
+        """Reserve rows; when blocks lack, take them from the youngest, which computes them again later.
+
+        False: the generation has to wait for older ones.
+        """
+        younger = self._running[self._running.index(generation) + 1 :]
+        victims = [one for one in younger if one.sequence.length]
+        while not self._cache.reserve(generation.sequence, n_rows):
+            if not victims:
+                return False
+            victim = victims.pop()
+            victim.drop_draft()
+            self._cache.free(victim.sequence)
+            self.n_preempted += 1
+        return True
+
+    def _run(self, parts: list[_Part]) -> tuple[HeadQuery, StepResult]:
+        batch = self._batch(parts)
+        queries = [query for part in parts if part.n_wanted for query in part.generation.queries()]
+        query = combine_queries(queries)
+        result = self._model.program.run(
+            batch, self._store, query, lambda: any(part.generation.is_cancelled for part in parts)
+        )
+        return query, result
+
+    def _batch(self, parts: list[_Part]) -> StepBatch:
+        ids, positions, logit_rows = array("i"), array("i"), array("i")
+        sequences = []
+        for part in parts:
+            sequence = part.generation.sequence
+            sequences.append(self._cache.step(sequence, len(ids), part.n_rows))
+            ids.extend(part.generation.pending[: part.n_rows])
+            positions.extend(range(sequence.length, sequence.length + part.n_rows))
+            logit_rows.extend(range(len(ids) - part.n_wanted, len(ids)))
+        return StepBatch(ids, positions, positions, tuple(sequences), logit_rows)
+
+    def _deliver(
+        self, parts: list[_Part], query: HeadQuery, result: StepResult
+    ) -> Iterator[tuple[Generation, Event]]:
+        row = 0
+        for part in parts:
+            generation = part.generation
+            self._cache.commit(generation.sequence, generation.pending[: part.n_rows])
+            if not part.n_wanted:
+                continue
+            began = self._began.pop(id(generation), None)
+            if began is not None:
+                start, n_reused = began
+                n_prompt = len(generation.request.prompt)
+                yield generation, Prefilled(n_prompt, n_reused, time.perf_counter() - start)
+            rows = []
+            for _ in range(part.n_wanted):
+                rows.append(Candidates.of_step(result, row, query.listed[row] if query.listed else ()))
+                row += 1
+            for event in generation.advance(rows):
+                yield generation, event
+            self._cache.truncate(generation.sequence, generation.n_settled)
+
+
+class PromptTooLongError(ContextOverflowError):
+    """The prompt fills the context."""
+
+    code = "prompt-too-long"
+
+    def __init__(self, n_prompt: int, n_ctx: int) -> None:
+        super().__init__(
+            f"the prompt has {n_prompt} tokens and the context {n_ctx}: there is no room for an answer",
+            hint="shorten the prompt, or raise --n-ctx if the model allows more",
+        )
+
+
+class CacheFullError(MinferError):
+    """Sequences that are kept hold so many blocks that the oldest generation cannot go on."""
+
+    code, http_status = "cache-full", 503
+
+    def __init__(self, n_tokens: int, n_ctx: int) -> None:
+        super().__init__(
+            f"the KV cache has no room for a sequence of {n_tokens} tokens in a context of {n_ctx}",
+            hint="raise --n-ctx, or keep fewer sequences",
+        )
+
+
+def generate(
+    loop: GenerationLoop, request: Request, sequence: CachedSequence | None = None
+) -> Iterator[Event]:
+    """The events of one request run alone. Closing the iterator early ends the generation.
+
+    Without a `sequence` to keep, the cache is given back at the end.
+    """
+    generation = loop.add(request, sequence)
+    try:
+        while generation.stopped is None:
+            for _, event in loop.step():
+                yield event
+    finally:
+        loop.remove(generation)
+        if sequence is None:
+            loop.forget(generation.sequence)
+
+
+def texts(events: Iterable[Event]) -> Iterator[str]:
+    """The non-empty pieces of text among `events`."""
+    for event in events:
+        text = getattr(event, "text", "")
+        if text:
+            yield text

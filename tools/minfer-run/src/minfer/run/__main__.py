@@ -1,0 +1,5 @@
+"""`python -m minfer.run`."""
+
+from minfer.run.cli import main
+
+main()

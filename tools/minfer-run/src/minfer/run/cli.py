@@ -1,0 +1,21 @@
+"""The program `minfer-run`: a table of commands; a line that names none of them generates."""
+
+from __future__ import annotations
+
+import sys
+from typing import NoReturn
+
+from minfer.cli import CommandRow, LazyGroup
+from minfer.cli import main as run_main
+
+GENERATE = CommandRow("generate", "minfer.run.commands.generate:generate", "answer a prompt")
+
+COMMANDS: tuple[CommandRow, ...] = ()
+
+program = LazyGroup(COMMANDS, default=GENERATE, name="minfer-run")
+
+
+def main() -> NoReturn:
+    """Run the program."""
+    arguments = sys.argv[1:]
+    run_main(program.for_arguments(arguments), "minfer-run", arguments)
