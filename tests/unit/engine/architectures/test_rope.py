@@ -26,7 +26,7 @@ def _file(pairs: dict[str, Any], tensors: dict[str, list[float]] | None = None) 
     return open_bytes(stream.getvalue())
 
 
-def _read(**pairs: Any) -> RopeConfig:  # noqa: ANN401 - metadata values
+def _read(**pairs: Any) -> RopeConfig:
     metadata: Metadata = _file({f"x.rope.{key.replace('__', '.')}": v for key, v in pairs.items()}).metadata
     return RopeConfig.read(metadata, "x", 64, 4096)
 

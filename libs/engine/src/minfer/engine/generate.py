@@ -45,10 +45,12 @@ class GenerationLoop:
         self._max_rows = max_rows
         self._running: list[Generation] = []
         self.n_preempted = 0  # generations that lost their cache to an older one
+        self._owned: set[int] = set()  # id(sequence) of those that end with their generation
         self._began: dict[int, tuple[float, int]] = {}  # id(generation) → start, tokens reused
 
     def add(self, request: Request, sequence: CachedSequence | None = None) -> Generation:
-        """Queue a request. A `sequence` from an earlier one is reused as far as its tokens agree.
+        """Queue a request. A `sequence` from an earlier one is reused as far as its tokens agree, and kept
+        afterwards; without one the cache is given back when the generation ends.
 
         Raises ContextOverflowError when the prompt leaves no room for one token.
         """
@@ -56,6 +58,7 @@ class GenerationLoop:
             raise PromptTooLongError(len(request.prompt), self._n_ctx)
         if sequence is None:
             sequence = self._cache.new_sequence()
+            self._owned.add(id(sequence))
         n_reused = self._reuse(sequence, request.prompt)
         generation = Generation(request, sequence, self._model.tokenizer, self._n_ctx)
         self._began[id(generation)] = (time.perf_counter(), n_reused)
@@ -78,20 +81,19 @@ class GenerationLoop:
         return self._cache.adopt(sequence, prompt[:-1])
 
     def remove(self, generation: Generation) -> None:
-        """Forget a generation, running or not; its sequence stays as it is."""
+        """Forget a generation, running or not, and give back its cache unless its sequence is kept."""
         self._running = [one for one in self._running if one is not generation]
         self._began.pop(id(generation), None)
-
-    def forget(self, sequence: CachedSequence) -> None:
-        """Give a sequence's blocks back. Full ones stay findable until they are needed."""
-        self._cache.free(sequence)
+        if id(generation.sequence) in self._owned:
+            self._owned.remove(id(generation.sequence))
+            self._cache.free(generation.sequence)
 
     def step(self) -> list[tuple[Generation, Event]]:
         """Run one step of all generations; the events it brought. [] when nothing is running."""
         events: list[tuple[Generation, Event]] = []
         for generation in [one for one in self._running if one.is_cancelled]:
-            self._running.remove(generation)
             events.append((generation, generation.cancel()))
+            self.remove(generation)
         parts = self._next_parts()
         if not parts:
             return events
@@ -100,7 +102,8 @@ class GenerationLoop:
         except Cancelled:
             return events + self.step()
         events += self._deliver(parts, query, result)
-        self._running = [one for one in self._running if one.stopped is None]
+        for generation in [one for one in self._running if one.stopped is not None]:
+            self.remove(generation)
         return events
 
     def _next_parts(self) -> list[_Part]:
@@ -137,7 +140,7 @@ class GenerationLoop:
     def _run(self, parts: list[_Part]) -> tuple[HeadQuery, StepResult]:
         batch = self._batch(parts)
         queries = [query for part in parts if part.n_wanted for query in part.generation.queries()]
-        query = combine_queries(queries)
+        query = combine_queries(queries) if queries else HeadQuery(top=1)
         result = self._model.program.run(
             batch, self._store, query, lambda: any(part.generation.is_cancelled for part in parts)
         )
@@ -206,7 +209,7 @@ def generate(
 ) -> Iterator[Event]:
     """The events of one request run alone. Closing the iterator early ends the generation.
 
-    Without a `sequence` to keep, the cache is given back at the end.
+    A `sequence` is reused and kept; without one the cache is given back at the end.
     """
     generation = loop.add(request, sequence)
     try:
@@ -215,8 +218,6 @@ def generate(
                 yield event
     finally:
         loop.remove(generation)
-        if sequence is None:
-            loop.forget(generation.sequence)
 
 
 def texts(events: Iterable[Event]) -> Iterator[str]:
