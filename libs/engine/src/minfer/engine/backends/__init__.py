@@ -29,23 +29,49 @@ class Choice:
     notice: str = ""
 
 
+def available() -> tuple[str, ...]:
+    """The names `choice` takes on this machine, the best first: instruction sets, then `numpy`."""
+    try:
+        from minfer.engine.backends.native import isas
+    except ImportError:  # built without a compiler
+        return ("numpy",)
+    return (*isas(), "numpy")
+
+
 def choice(name: str | None = None) -> Choice:
     """The backend called `name`, else the one MINFER_KERNELS names, else the best there is.
 
     Raises UnknownBackendError.
     """
+    names = available()
     wanted = name or os.environ.get(VARIABLE)
-    if wanted not in (None, "numpy"):
+    if wanted and wanted not in names:
         raise UnknownBackendError(
-            f"there is no backend {wanted!r} on this machine", hint=f"unset {VARIABLE}, or use: numpy"
+            f"there is no backend {wanted!r} on this machine",
+            hint=f"unset {VARIABLE}, or use one of: {', '.join(names)}",
         )
-    from minfer.engine.backends.numpy_backend import NumpyBackend
-
-    if wanted is None:
-        return Choice(NumpyBackend(), "the reference; no compiled kernels are built")
-    return Choice(NumpyBackend(), "as asked" if name else f"{VARIABLE}={wanted}")
+    if wanted:
+        return Choice(_backend(wanted), "as asked" if name else f"{VARIABLE}={wanted}")
+    if len(names) > 1:
+        return Choice(_backend(names[0]), "the fastest kernels this machine runs")
+    return Choice(
+        _backend("numpy"),
+        "the reference; no compiled kernels are built",
+        "minfer was installed without compiled kernels (no C compiler?): the reference kernels "
+        "in numpy are used, which are many times slower",
+    )
 
 
 def choose(name: str | None = None) -> Backend:
     """The backend of `choice`."""
     return choice(name).backend
+
+
+def _backend(name: str) -> Backend:
+    if name == "numpy":
+        from minfer.engine.backends.numpy_backend import NumpyBackend
+
+        return NumpyBackend()
+    from minfer.engine.backends.native import NativeBackend
+
+    return NativeBackend(name)

@@ -1,0 +1,220 @@
+/* Which rows attend to what: tiles of query rows that share a kv head, and their chunks of 256 positions.
+ *
+ * A tile normally folds its chunks one after another. When a step has few tiles (decoding), each chunk becomes
+ * a task of its own, and the last one to finish folds them all: in the same order, so with the same bits. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "attention.h"
+
+enum { TASKS_PER_THREAD = 6 };
+
+
+static int32_t last_position(const mf_sequence *s) { return s->length_before + s->n_rows; }
+
+/* Positions [low, high) that the query at `position` sees. */
+static void visible(const mf_attend_class *class, const mf_cache_group *spec, const mf_sequence *s, int32_t position,
+                    int32_t *low, int32_t *high) {
+    *high = class->causal ? position + 1 : last_position(s);
+    *low = spec->window && position - spec->window + 1 > 0 ? position - spec->window + 1 : 0;
+}
+
+static int reserve_tiles(mf_attend_class *class, int32_t n) {
+    if (n <= class->capacity) return MF_OK;
+    mf_tile *tiles = realloc(class->tiles, sizeof(mf_tile) * (size_t)n);
+    if (tiles) class->tiles = tiles;
+    _Atomic int32_t *pending = realloc((void *)class->pending, sizeof(*pending) * (size_t)n);
+    if (pending) class->pending = pending;
+    if (!tiles || !pending) return MF_NO_MEMORY;
+    class->capacity = n;
+    return MF_OK;
+}
+
+static void add_tiles(const mf_program *p, mf_attend_class *class, int32_t sequence) {
+    const mf_sequence *s = &p->batch->sequences[sequence];
+    const mf_cache_group *spec = &p->groups[class->group];
+    const int32_t per_kv = class->n_q / spec->n_kv, rows = s->n_rows * per_kv;
+    for (int32_t first = 0; first < rows; first += MF_TILE_ROWS) {
+        int32_t n = rows - first < MF_TILE_ROWS ? rows - first : MF_TILE_ROWS;
+        const int32_t *position = p->batch->cache_pos + s->first_row;
+        int32_t low, unused, high;
+        visible(class, spec, s, position[first / per_kv], &low, &unused);
+        visible(class, spec, s, position[(first + n - 1) / per_kv], &unused, &high);
+        for (int32_t head = 0; head < spec->n_kv; head++) {
+            class->tiles[class->n_tiles++] = (mf_tile){
+                .sequence = sequence, .kv_head = head, .first = first, .n_rows = n,
+                .first_chunk = low / MF_CHUNK_POSITIONS,
+                .end_chunk = (high + MF_CHUNK_POSITIONS - 1) / MF_CHUNK_POSITIONS};
+        }
+    }
+}
+
+/* The longest tiles first, so that the end of the operation is even. */
+static int by_length(const void *a, const void *b) {
+    const mf_tile *x = a, *y = b;
+    int32_t left = x->end_chunk - x->first_chunk, right = y->end_chunk - y->first_chunk;
+    return left == right ? 0 : left < right ? 1 : -1;
+}
+
+int mf_plan_attention(mf_program *p, mf_attend_class *class) {
+    const mf_cache_group *spec = &p->groups[class->group];
+    const int32_t per_kv = class->n_q / spec->n_kv;
+    int64_t n_tiles = 0, floats = 0, chunks = 0;
+    for (int32_t i = 0; i < p->batch->n_sequences; i++) {
+        n_tiles += ((int64_t)p->batch->sequences[i].n_rows * per_kv + MF_TILE_ROWS - 1) / MF_TILE_ROWS * spec->n_kv;
+    }
+    class->n_tiles = 0;
+    if (reserve_tiles(class, (int32_t)n_tiles)) return MF_NO_MEMORY;
+    for (int32_t i = 0; i < p->batch->n_sequences; i++) add_tiles(p, class, i);
+    const int64_t row_floats = (spec->dv + 15) / 16 * 16 + 2;
+    for (int32_t i = 0; i < class->n_tiles; i++) {
+        mf_tile *tile = &class->tiles[i];
+        tile->partial = floats;
+        tile->task = (int32_t)chunks;
+        floats += row_floats * tile->n_rows * (tile->end_chunk - tile->first_chunk);
+        chunks += tile->end_chunk - tile->first_chunk;
+        atomic_store_explicit(&class->pending[i], tile->end_chunk - tile->first_chunk, memory_order_relaxed);
+    }
+    class->is_split = p->n_threads > 1 && n_tiles < TASKS_PER_THREAD * p->n_threads && chunks > n_tiles;
+    class->n_tasks = (int32_t)(class->is_split ? chunks : n_tiles);
+    class->partial_floats = class->is_split ? floats : 0;
+    if (!class->is_split) qsort(class->tiles, (size_t)class->n_tiles, sizeof(mf_tile), by_length);
+    return MF_OK;
+}
+
+static float slope_of(float max_bias, int32_t head, int32_t n_heads) {
+    int32_t power = 1;
+    while (2 * power <= n_heads) power *= 2;
+    float exponent = head < power ? -max_bias * (float)(head + 1) / (float)power
+                                  : -max_bias / 2 * (float)(2 * (head - power) + 1) / (float)power;
+    double slope = 1, base = 2; /* 2 ** exponent in plain arithmetic, the same everywhere */
+    int64_t whole = (int64_t)exponent;
+    for (int64_t i = 0; i > whole; i--) slope /= base;
+    double rest = ((double)exponent - (double)whole) * 0.69314718055994530942, term = 1, sum = 1;
+    for (int i = 1; i < 18; i++) sum += term *= rest / i;
+    return (float)(slope * sum);
+}
+
+void mf_tile_set_up(tile_work *w, const mf_program *p, const mf_operation *op, const mf_tile *tile, float *q) {
+    w->class = &p->classes[op->p[3]];
+    w->op = op;
+    w->tile = tile;
+    w->slot = p->slots[2 * op->p[0] + 1];
+    w->store = &p->cache->group[w->class->group];
+    w->sequence = &p->batch->sequences[tile->sequence];
+    w->table = p->batch->block_tables[tile->sequence * p->limits.n_groups + w->class->group];
+    const mf_cache_group *spec = &w->store->spec;
+    w->per_kv = w->class->n_q / spec->n_kv;
+    w->kind = (mf_attend_kind){spec->dk, spec->dv, (spec->dv + 15) / 16 * 16, spec->is_half,
+                               op->f[1] > 0 ? op->f[0] : op->f[0] * MF_LOG2_E, op->f[1]};
+    for (int32_t r = 0; r < tile->n_rows; r++) {
+        int32_t row = w->sequence->first_row + (tile->first + r) / w->per_kv;
+        int32_t head = mf_tile_head(w, r);
+        w->position[r] = p->batch->cache_pos[row];
+        visible(w->class, spec, w->sequence, w->position[r], &w->low[r], &w->high[r]);
+        const float *source = (const float *)mf_row(p, op->a, row) + head * spec->dk;
+        for (int32_t d = 0; d < spec->dk; d++) q[d * MF_TILE_ROWS + r] = source[d] * w->kind.q_factor;
+        if (op->f[2] > 0) w->slopes[r] = slope_of(op->f[2], head, w->class->n_q) * MF_LOG2_E;
+    }
+}
+
+static int32_t clamp(int32_t x) { return x < 0 ? 0 : x > MF_CHUNK_POSITIONS ? MF_CHUNK_POSITIONS : x; }
+
+/* Results of rows into peak[r], sum[r], values[r * dv_padded]. */
+void mf_tile_chunk(const tile_work *w, const mf_program *p, int32_t chunk, const mf_scratch *scratch, float *peak,
+                   float *sum, float *values) {
+    const int32_t start = chunk * MF_CHUNK_POSITIONS;
+    mf_attend_chunk c = {.kind = &w->kind, .n_rows = w->tile->n_rows, .q = scratch->q, .scores = scratch->scores,
+                         .peak = peak, .sum = sum, .values = values};
+    int32_t distance[MF_TILE_ROWS], begin = MF_CHUNK_POSITIONS, end = 0;
+    for (int32_t r = 0; r < w->tile->n_rows; r++) {
+        c.first[r] = clamp(w->low[r] - start);
+        c.last[r] = clamp(w->high[r] - start);
+        distance[r] = start - w->position[r];
+        if (c.first[r] < begin) begin = c.first[r];
+        if (c.last[r] > end) end = c.last[r];
+    }
+    for (int32_t b = begin / MF_BLOCK_POSITIONS; b * MF_BLOCK_POSITIONS < end; b++) {
+        int32_t block = w->table[start / MF_BLOCK_POSITIONS + b];
+        c.blocks[b] = mf_cache_block(w->store, w->slot, block) + w->tile->kv_head * w->store->head_bytes;
+    }
+    if (w->op->f[2] > 0) {
+        c.slopes = w->slopes;
+        c.distance = distance;
+    }
+    (w->kind.is_half ? p->rows->attend_half : p->rows->attend_float)(&c);
+}
+
+int mf_tile_sees(const tile_work *w, int32_t row, int32_t chunk) {
+    return w->low[row] < (chunk + 1) * MF_CHUNK_POSITIONS && w->high[row] > chunk * MF_CHUNK_POSITIONS;
+}
+
+static void finish(const tile_work *w, const mf_program *p, int32_t r, float peak, float sum, const float *values) {
+    const mf_operation *op = w->op;
+    int32_t row = w->sequence->first_row + (w->tile->first + r) / w->per_kv;
+    int32_t head = mf_tile_head(w, r);
+    float sink = op->bias >= 0 ? p->vectors[op->bias][head] : 0;
+    p->rows->attend_finish(w->kind.dv, peak, sum, values, op->bias >= 0, sink,
+                           (float *)mf_row(p, op->out, row) + head * w->kind.dv);
+}
+
+static void run_tile(const mf_program *p, const mf_operation *op, const mf_tile *tile, const mf_scratch *scratch) {
+    tile_work w;
+    mf_tile_set_up(&w, p, op, tile, scratch->q);
+    const int64_t dv = w.kind.dv_padded;
+    float peak[MF_TILE_ROWS], sum[MF_TILE_ROWS], next_peak[MF_TILE_ROWS], next_sum[MF_TILE_ROWS];
+    int32_t is_begun[MF_TILE_ROWS] = {0};
+    for (int32_t chunk = tile->first_chunk; chunk < tile->end_chunk; chunk++) {
+        mf_tile_chunk(&w, p, chunk, scratch, next_peak, next_sum, scratch->chunk_values);
+        for (int32_t r = 0; r < tile->n_rows; r++) {
+            if (!mf_tile_sees(&w, r, chunk)) continue;
+            float *next = scratch->chunk_values + r * dv, *values = scratch->values + r * dv;
+            if (is_begun[r]) {
+                p->rows->attend_merge(dv, &peak[r], &sum[r], values, &next_peak[r], &next_sum[r], next);
+            } else {
+                is_begun[r] = 1;
+                peak[r] = next_peak[r];
+                sum[r] = next_sum[r];
+                memcpy(values, next, sizeof(float) * (size_t)dv);
+            }
+        }
+    }
+    for (int32_t r = 0; r < tile->n_rows; r++) finish(&w, p, r, peak[r], sum[r], scratch->values + r * dv);
+}
+
+static void fold_tile(const tile_work *w, mf_program *p) {
+    const int64_t dv = w->kind.dv_padded, n_rows = w->tile->n_rows, chunk_floats = n_rows * (dv + 2);
+    for (int32_t r = 0; r < n_rows; r++) {
+        float *base = p->partials + w->tile->partial, *first = NULL;
+        for (int32_t chunk = w->tile->first_chunk; chunk < w->tile->end_chunk; chunk++, base += chunk_floats) {
+            if (!mf_tile_sees(w, r, chunk)) continue;
+            if (first) {
+                p->rows->attend_merge(dv, first + r, first + n_rows + r, first + 2 * n_rows + r * dv, base + r,
+                                      base + n_rows + r, base + 2 * n_rows + r * dv);
+            } else {
+                first = base;
+            }
+        }
+        finish(w, p, r, first[r], first[n_rows + r], first + 2 * n_rows + r * dv);
+    }
+}
+
+void mf_attend_task(mf_program *p, const mf_operation *op, int32_t task, int thread) {
+    mf_attend_class *class = &p->classes[op->p[3]];
+    const mf_scratch *scratch = &p->scratch[thread];
+    if (!class->is_split) {
+        run_tile(p, op, &class->tiles[task], scratch);
+        return;
+    }
+    int32_t index = 0;
+    while (index + 1 < class->n_tiles && class->tiles[index + 1].task <= task) index++;
+    const mf_tile *tile = &class->tiles[index];
+    int32_t n_chunks = tile->end_chunk - tile->first_chunk, chunk = task - tile->task;
+    tile_work w;
+    mf_tile_set_up(&w, p, op, tile, scratch->q);
+    float *result = p->partials + tile->partial + chunk * tile->n_rows * (w.kind.dv_padded + 2);
+    mf_tile_chunk(&w, p, tile->first_chunk + chunk, scratch, result, result + tile->n_rows, result + 2 * tile->n_rows);
+    if (atomic_fetch_sub(&class->pending[index], 1) > 1) return;
+    atomic_store(&class->pending[index], n_chunks); /* for the next layer */
+    fold_tile(&w, p);
+}

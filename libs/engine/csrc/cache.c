@@ -1,0 +1,91 @@
+#define _GNU_SOURCE
+#include "cache.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "kernels.h"
+
+void *mf_pages_new(int64_t n_bytes) {
+    if (n_bytes <= 0) n_bytes = 1;
+    void *pages = mmap(NULL, (size_t)n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return pages == MAP_FAILED ? NULL : pages;
+}
+
+void mf_pages_free(void *pages, int64_t n_bytes) {
+    if (pages) munmap(pages, (size_t)(n_bytes <= 0 ? 1 : n_bytes));
+}
+
+int64_t mf_cache_head_bytes(const mf_cache_group *spec) {
+    int64_t padded = (spec->dv + 15) / 16 * 16, element = spec->is_half ? 2 : 4;
+    return (spec->dk + padded) * MF_BLOCK_POSITIONS * element;
+}
+
+int64_t mf_cache_block_bytes(const mf_cache_group *group) { return mf_cache_head_bytes(group) * group->n_kv; }
+
+mf_cache *mf_cache_new(const mf_cache_group *groups, int32_t n_groups, const int64_t *n_blocks) {
+    mf_cache *cache = calloc(1, sizeof *cache + (size_t)n_groups * sizeof cache->group[0]);
+    if (!cache) return NULL;
+    cache->n_groups = n_groups;
+    for (int32_t g = 0; g < n_groups; g++) {
+        mf_cache_store *store = &cache->group[g];
+        store->spec = groups[g];
+        store->n_blocks = n_blocks[g];
+        store->head_bytes = mf_cache_head_bytes(&groups[g]);
+        store->block_bytes = mf_cache_block_bytes(&groups[g]);
+        store->n_bytes = store->block_bytes * n_blocks[g] * groups[g].n_slots;
+        store->data = mf_pages_new(store->n_bytes);
+        if (!store->data) {
+            mf_cache_free(cache);
+            return NULL;
+        }
+    }
+    return cache;
+}
+
+void mf_cache_free(mf_cache *cache) {
+    if (!cache) return;
+    for (int32_t g = 0; g < cache->n_groups; g++) mf_pages_free(cache->group[g].data, cache->group[g].n_bytes);
+    free(cache);
+}
+
+int64_t mf_cache_bytes(const mf_cache *cache) {
+    int64_t total = 0;
+    for (int32_t g = 0; g < cache->n_groups; g++) total += cache->group[g].n_bytes;
+    return total;
+}
+
+static mf_cache_store *store_of(const mf_cache *cache, int32_t group, int64_t block) {
+    if (group < 0 || group >= cache->n_groups) return NULL;
+    mf_cache_store *store = (mf_cache_store *)&cache->group[group];
+    return block < 0 || block >= store->n_blocks ? NULL : store;
+}
+
+int mf_cache_copy(mf_cache *cache, int32_t group, int64_t source, int64_t target) {
+    mf_cache_store *store = store_of(cache, group, source);
+    if (!store || !store_of(cache, group, target)) return MF_BAD_BATCH;
+    for (int32_t slot = 0; slot < store->spec.n_slots; slot++) {
+        memmove(mf_cache_block(store, slot, target), mf_cache_block(store, slot, source),
+                (size_t)store->block_bytes);
+    }
+    return MF_OK;
+}
+
+int mf_cache_read(const mf_cache *cache, int32_t group, int64_t block, uint8_t *data) {
+    mf_cache_store *store = store_of(cache, group, block);
+    if (!store) return MF_BAD_BATCH;
+    for (int32_t slot = 0; slot < store->spec.n_slots; slot++) {
+        memcpy(data + slot * store->block_bytes, mf_cache_block(store, slot, block), (size_t)store->block_bytes);
+    }
+    return MF_OK;
+}
+
+int mf_cache_write(mf_cache *cache, int32_t group, int64_t block, const uint8_t *data) {
+    mf_cache_store *store = store_of(cache, group, block);
+    if (!store) return MF_BAD_BATCH;
+    for (int32_t slot = 0; slot < store->spec.n_slots; slot++) {
+        memcpy(mf_cache_block(store, slot, block), data + slot * store->block_bytes, (size_t)store->block_bytes);
+    }
+    return MF_OK;
+}

@@ -1,0 +1,81 @@
+/* The kernels beside the matrix products: one table for each instruction set, all with the same bits. */
+#ifndef MINFER_KERNELS_H
+#define MINFER_KERNELS_H
+
+#include <stdint.h>
+
+enum mf_activation_function {
+    MF_SILU = 0,
+    MF_GELU = 1,
+    MF_GELU_TANH = 2,
+    MF_RELU = 3,
+    MF_RELU_SQUARED = 4,
+    MF_SIGMOID = 5
+};
+
+enum { MF_BLOCK_POSITIONS = 16, MF_CHUNK_POSITIONS = 256, MF_CHUNK_BLOCKS = 16, MF_TILE_ROWS = 24 };
+
+/* How one layer's keys and values of one kv head look to a kernel. A block holds 16 positions:
+ * keys [dk][16 positions], then values [dv_padded / 16][16 positions][16], each element f16 or f32. */
+typedef struct {
+    int32_t dk, dv, dv_padded, is_half;
+    float q_factor;     /* scale, times log2(e) unless soft-capped: scores are kept as powers of two */
+    float softcap;      /* 0: none */
+} mf_attend_kind;
+
+/* Up to MF_TILE_ROWS query rows that share a kv head, over one chunk of at most 256 positions. */
+typedef struct {
+    const mf_attend_kind *kind;
+    int32_t n_rows, n_blocks;                        /* blocks present in this chunk */
+    const uint8_t *blocks[MF_CHUNK_BLOCKS];          /* each: this head's keys, then its values */
+    int32_t first[MF_TILE_ROWS], last[MF_TILE_ROWS]; /* visible positions [first, last) within the chunk */
+    const float *q;                                  /* [dk][MF_TILE_ROWS], multiplied by q_factor */
+    const float *slopes;                             /* ALiBi by row, times log2(e): minus slope times distance; or NULL */
+    const int32_t *distance;                         /* chunk start - query position, by row; with slopes */
+    float *scores;                                   /* scratch [MF_TILE_ROWS][256]: probabilities afterwards */
+    float *peak, *sum, *values; /* results by row: maximum, sum of powers, [dv_padded] weighted values */
+} mf_attend_chunk;
+
+typedef struct {
+    const char *name;
+    void (*norm_rms)(int64_t n, const float *x, const float *weight, const float *bias, float eps, float *y);
+    void (*norm_layer)(int64_t n, const float *x, const float *weight, const float *bias, float eps, float *y);
+    void (*norm_l2)(int64_t n, const float *x, float *y);
+    void (*activate)(int function, int64_t n, const float *x, float *y);
+    /* y = function(gate) * up; limit > 0: the clamped variant of gpt-oss */
+    void (*glu)(int function, float limit, int64_t n, const float *gate, const float *up, float *y);
+    void (*add)(int64_t n, const float *a, const float *b, float *y);
+    void (*mul)(int64_t n, const float *a, const float *b, float *y);
+    void (*scale)(int64_t n, const float *x, float factor, float *y);
+    void (*softcap)(int64_t n, const float *x, float cap, float *y);
+    void (*add_scaled)(int64_t n, const float *x, float factor, float *y); /* y = fma(x, factor, y) */
+    /* pairs (i, i + n) of [n] each: neighbours are split by the caller's table */
+    void (*rope_halves)(int64_t n, const float *cosine, const float *sine, const float *x, float *y);
+    void (*rope_neighbours)(int64_t n, const float *cosine, const float *sine, const float *x, float *y);
+    void (*softmax)(int64_t n, const float *x, float *y);
+    float (*maximum)(int64_t n, const float *x);
+    float (*sum_exp)(int64_t n, const float *x, float peak); /* sum of exp(x - peak) */
+    float (*exponential)(float x);
+    /* indices i in ascending order with x[i] > bar, at most 8 from `start`; returns a bit mask */
+    int (*above)(const float *x, float bar);
+    void (*to_half)(int64_t n, const float *x, uint16_t *y);
+    /* attention */
+    void (*attend_half)(const mf_attend_chunk *chunk);
+    void (*attend_float)(const mf_attend_chunk *chunk);
+    /* fold the next chunk's results into the running ones, in ascending order of chunks */
+    void (*attend_merge)(int64_t n, float *peak, float *sum, float *values, const float *next_peak,
+                         const float *next_sum, const float *next_values);
+    /* y[n] = values / sum, with the head's sink when has_sink */
+    void (*attend_finish)(int64_t n, float peak, float sum, const float *values, int has_sink, float sink,
+                          float *y);
+} mf_row_kernels;
+
+extern const mf_row_kernels mf_row_kernels_scalar;
+#if defined(__x86_64__)
+extern const mf_row_kernels mf_row_kernels_avx2;
+#endif
+
+/* By the name of the matrix kernels' instruction set; the scalar ones for those that have none of their own. */
+const mf_row_kernels *mf_row_kernels_named(const char *name);
+
+#endif

@@ -1,0 +1,54 @@
+/* All row kernels of one instruction set: lanes_*.h comes before, TABLE and TABLE_NAME are set. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels.h"
+#include "lanes_math.h"
+#include "rows_template.h"
+#include "softmax_template.h"
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define UNROLLED _Pragma("GCC unroll 8")
+#endif
+
+#define KV_ELEMENT uint16_t
+#define KV_LOAD v8_load_half
+#define KV_NAME(x) x##_half
+#include "attention_template.h"
+#undef KV_ELEMENT
+#undef KV_LOAD
+#undef KV_NAME
+
+#define KV_ELEMENT float
+#define KV_LOAD v8_load
+#define KV_NAME(x) x##_float
+#include "attention_template.h"
+
+const mf_row_kernels TABLE = {
+    .name = TABLE_NAME,
+    .norm_rms = norm_rms,
+    .norm_layer = norm_layer,
+    .norm_l2 = norm_l2,
+    .activate = activate,
+    .glu = glu,
+    .add = add,
+    .mul = mul,
+    .scale = scale,
+    .softcap = softcap,
+    .add_scaled = add_scaled,
+    .rope_halves = rope_halves,
+    .rope_neighbours = rope_neighbours,
+    .softmax = softmax,
+    .maximum = maximum,
+    .sum_exp = sum_exp,
+    .exponential = exponential,
+    .above = above,
+    .to_half = to_half,
+    .attend_half = attend_half,
+    .attend_float = attend_float,
+    .attend_merge = attend_merge,
+    .attend_finish = attend_finish,
+};

@@ -1,0 +1,111 @@
+/* Elementary functions and reductions on eight lanes; the same bits on every instruction set.
+ * Included after a lanes_*.h, once in each of its translation units. */
+#ifndef MINFER_LANES_MATH_H
+#define MINFER_LANES_MATH_H
+
+#include <string.h>
+
+#define LOG2_E 1.44269504088896341f
+#define LOG2_E_REST 1.92596299112661746887e-8f /* log2(e) - (float)log2(e) */
+
+/* 2^t, relative error 1e-7 and rounding; 0 below 2^-126.5, infinity from 2^127.5. Fitted on [-1/2, 1/2]. */
+static inline v8 v8_exp2(v8 t) {
+    const v8 magic = v8_set(12582912.0f + 127.0f); /* adding it leaves round(t) + 127 in the low bits */
+    t = v8_min(v8_set(128.0f), v8_max(v8_set(-127.0f), t));
+    v8 biased = v8_add(t, magic);
+    v8 f = v8_sub(t, v8_sub(biased, magic));
+    v8 p = v8_fma(v8_set(1.326472779e-3f), f, v8_set(9.671512997e-3f));
+    p = v8_fma(p, f, v8_set(5.550733744e-2f));
+    p = v8_fma(p, f, v8_set(2.402224208e-1f));
+    p = v8_fma(p, f, v8_set(6.931469776e-1f));
+    p = v8_fma(p, f, v8_set(1.0f));
+    return v8_mul(p, v8_shift_to_exponent(biased));
+}
+
+static inline v8 v8_exp(v8 x) {
+    const v8 magic = v8_set(12582912.0f + 127.0f);
+    x = v8_min(v8_set(89.0f), v8_max(v8_set(-88.0f), x));
+    v8 biased = v8_add(v8_mul(x, v8_set(LOG2_E)), magic);
+    v8 n = v8_sub(biased, magic);
+    v8 f = v8_fma(x, v8_set(LOG2_E_REST), v8_fma(x, v8_set(LOG2_E), v8_sub(v8_set(0.0f), n)));
+    v8 p = v8_fma(v8_set(1.535335916e-4f), f, v8_set(1.339887475e-3f));
+    p = v8_fma(p, f, v8_set(9.618437371e-3f));
+    p = v8_fma(p, f, v8_set(5.550332470e-2f));
+    p = v8_fma(p, f, v8_set(2.402264791e-1f));
+    p = v8_fma(p, f, v8_set(6.931472029e-1f));
+    p = v8_fma(p, f, v8_set(1.0f));
+    return v8_mul(p, v8_shift_to_exponent(biased));
+}
+
+static inline v8 v8_sigmoid(v8 x) {
+    return v8_div(v8_set(1.0f), v8_add(v8_set(1.0f), v8_exp(v8_sub(v8_set(0.0f), x))));
+}
+
+/* Below 0.35 the odd series, so that small arguments keep their relative precision. */
+static inline v8 v8_tanh(v8 x) {
+    v8 size = v8_abs(x), square = v8_mul(x, x);
+    v8 e = v8_exp(v8_mul(v8_set(-2.0f), size));
+    v8 large = v8_div(v8_sub(v8_set(1.0f), e), v8_add(v8_set(1.0f), e));
+    v8 p = v8_fma(v8_set(-7.896723839e-3f), square, v8_set(2.177438484e-2f));
+    p = v8_fma(p, square, v8_set(-5.396441490e-2f));
+    p = v8_fma(p, square, v8_set(1.333332793e-1f));
+    p = v8_fma(p, square, v8_set(-3.333333332e-1f));
+    v8 small = v8_fma(v8_mul(p, square), x, x);
+    return v8_select_less(size, v8_set(0.35f), small, v8_xor_sign(large, x));
+}
+
+/* Abramowitz and Stegun 7.1.26, absolute error 1.5e-7. */
+static inline v8 v8_erf(v8 x) {
+    v8 size = v8_abs(x);
+    v8 t = v8_div(v8_set(1.0f), v8_fma(v8_set(0.3275911f), size, v8_set(1.0f)));
+    v8 p = v8_fma(v8_set(1.061405429f), t, v8_set(-1.453152027f));
+    p = v8_fma(p, t, v8_set(1.421413741f));
+    p = v8_fma(p, t, v8_set(-0.284496736f));
+    p = v8_fma(p, t, v8_set(0.254829592f));
+    v8 tail = v8_mul(v8_mul(p, t), v8_exp(v8_sub(v8_set(0.0f), v8_mul(x, x))));
+    return v8_xor_sign(v8_sub(v8_set(1.0f), tail), x);
+}
+
+static inline v8 v8_load_up_to(const float *p, int64_t n, float filler) {
+    if (n >= 8) return v8_load(p);
+    float part[8];
+    for (int i = 0; i < 8; i++) part[i] = i < n ? p[i] : filler;
+    return v8_load(part);
+}
+
+static inline void v8_store_up_to(float *p, int64_t n, v8 a) {
+    if (n >= 8) {
+        v8_store(p, a);
+    } else {
+        float part[8];
+        v8_store(part, a);
+        for (int i = 0; i < n; i++) p[i] = part[i];
+    }
+}
+
+/* The fixed tree over 16 strided partial sums: element i of a row went into lane i % 16. */
+static inline float v8_sum_16(v8 low, v8 high) {
+    float lane[8];
+    v8_store(lane, v8_add(low, high));
+    for (int width = 4; width; width /= 2) {
+        for (int i = 0; i < width; i++) lane[i] += lane[i + width];
+    }
+    return lane[0];
+}
+
+static inline float v8_max_16(v8 low, v8 high) {
+    float lane[8];
+    v8_store(lane, v8_max(low, high));
+    for (int width = 4; width; width /= 2) {
+        for (int i = 0; i < width; i++) lane[i] = lane[i] > lane[i + width] ? lane[i] : lane[i + width];
+    }
+    return lane[0];
+}
+
+static inline float first_lane(v8 a) {
+    float lane[8];
+    v8_store(lane, a);
+    return lane[0];
+}
+
+#endif

@@ -1,0 +1,37 @@
+/* Scores of one row of a tile to powers of two: included before attention_template.h. */
+
+static void adjust_scores(const mf_attend_chunk *c, int row, float *s, int from, int to) {
+    const mf_attend_kind *kind = c->kind;
+    if (kind->softcap > 0) {
+        v8 cap = v8_set(kind->softcap), outer = v8_set(kind->softcap * LOG2_E);
+        for (int i = from; i < to; i += 8) v8_store(s + i, v8_mul(outer, v8_tanh(v8_div(v8_load(s + i), cap))));
+    }
+    if (c->slopes) {
+        for (int i = from; i < to; i++) s[i] = fmaf(-c->slopes[row], fabsf((float)(c->distance[row] + i)), s[i]);
+    }
+}
+
+static void softmax_chunk(const mf_attend_chunk *c, int row) {
+    float *s = c->scores + row * MF_CHUNK_POSITIONS;
+    const int first = c->first[row], last = c->last[row], from = first / 16 * 16, to = (last + 15) / 16 * 16;
+    adjust_scores(c, row, s, from, to);
+    for (int i = from; i < first; i++) s[i] = -INFINITY;
+    for (int i = last; i < to; i++) s[i] = -INFINITY;
+    v8 low = v8_set(-INFINITY), high = low;
+    for (int i = from; i < to; i += 16) {
+        low = v8_max(low, v8_load(s + i));
+        high = v8_max(high, v8_load(s + i + 8));
+    }
+    const float peak = v8_max_16(low, high);
+    const v8 p = v8_set(peak);
+    low = high = v8_set(0);
+    for (int i = from; i < to; i += 16) {
+        v8 a = v8_exp2(v8_sub(v8_load(s + i), p)), b = v8_exp2(v8_sub(v8_load(s + i + 8), p));
+        v8_store(s + i, a);
+        v8_store(s + i + 8, b);
+        low = v8_add(low, a);
+        high = v8_add(high, b);
+    }
+    c->peak[row] = peak;
+    c->sum[row] = v8_sum_16(low, high);
+}
