@@ -115,6 +115,25 @@ def test_random_texts(name: str, parse: bool) -> None:
         assert ids == reference.tokenize(text, add_special=True, parse_special=parse), repr(text)
 
 
+@pytest.mark.parametrize("name", ["smollm", "gemma", "llama-bpe", "llama-spm", "phi-3"])
+def test_messages_in_a_template_join_as_one_text(name: str) -> None:
+    """Where messages hold nothing special, the ids are those of the whole prompt."""
+    ours, reference = _ours(name), _reference(name)
+    control = [ours.token_text(i) for i in range(ours.n_vocab) if ours.is_control(i)][:40]
+    chance = random.Random(name)
+    messages = ("", " ", "\n", "\n\n\n", "Hello", " there  ", "it's 42", "é漢字", "\t", "a\n")
+    for _ in range(_N_STRINGS):
+        pieces = [
+            (chance.choice(control) + chance.choice(("user\n", "\n", "", " ")), True)
+            if chance.random() < 0.5
+            else ("".join(chance.choices(messages, k=3)), False)
+            for _ in range(chance.randrange(8))
+        ]
+        whole = "".join(text for text, _ in pieces)
+        ids = ours.encode_pieces(pieces, add_special=False)
+        assert ids == reference.tokenize(whole, add_special=False, parse_special=True), repr(whole)
+
+
 @pytest.mark.parametrize("name", _EVERY)
 def test_pieces_and_roles(name: str) -> None:
     ours, reference = _ours(name), _reference(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -234,7 +236,16 @@ def test_a_model_without_text() -> None:
         _plain(tokenizer, "hello")
     assert "'test'" in caught.value.fact
     assert caught.value.exit_status == 5
+
+
+def test_a_model_without_tokens_has_as_many_as_its_architecture_says() -> None:
+    values: dict[str, Scalar | Sequence[Scalar]] = {"general.architecture": "llama", "llama.vocab_size": 9}
+    tokenizer = load_tokenizer(metadata_of(values))
+    assert tokenizer.n_vocab == 9
+    assert tokenizer.piece(8) == b""
     assert load_tokenizer(metadata_of({"general.name": "no tokenizer"})).n_vocab == 0
+    with pytest.raises(VocabularyError, match="2000000000"):
+        load_tokenizer(metadata_of({**values, "llama.vocab_size": 2_000_000_000}))
 
 
 def test_other_kinds_are_refused_by_name() -> None:
@@ -260,3 +271,10 @@ def test_an_empty_token_gets_a_name() -> None:
         metadata_of({"tokenizer.ggml.model": "test", "tokenizer.ggml.tokens": ["a", ""]})
     )
     assert tokenizer.token_text(1) == "[EMPTY_1]"
+
+
+def test_loading_imports_neither_numpy_nor_regex() -> None:
+    """They cost tens of milliseconds that the first token would wait for."""
+    code = "import sys, minfer.engine.tokenizer; print({'numpy', 'regex', 'jinja2'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -12,6 +12,7 @@ from minfer.engine.tokenizer.tokenizer import IdsOnly, Tokenizer
 from minfer.engine.tokenizer.vocabulary import HIDDEN, Vocabulary, read_vocabulary
 from minfer.gguf import Metadata
 
+_MOST_TOKENS: Final = 1 << 22  # bounds the memory that a lying file can cost
 _IDS_ONLY: Final = ("test", "none", "no_vocab")
 # What llama.cpp takes where the file names no id.
 _BYTE_BPE_ROLES: Final = {"bos": 11, "eos": 11}
@@ -72,16 +73,25 @@ def _sentencepiece(metadata: Metadata) -> Tokenizer:
 
 
 def _ids_only(metadata: Metadata, model: str) -> Tokenizer:
-    if "tokenizer.ggml.tokens" in metadata:
-        vocabulary = read_vocabulary(metadata, {})
-    else:
-        vocabulary = Vocabulary((), b"", {}, {}, frozenset(), frozenset())
+    has_texts = "tokenizer.ggml.tokens" in metadata
+    vocabulary = read_vocabulary(metadata, {}) if has_texts else _nameless(metadata)
     return Tokenizer(
         vocabulary,
         IdsOnly(model),
         adds_bos=metadata.boolean("tokenizer.ggml.add_bos_token", False),
         adds_eos=metadata.boolean("tokenizer.ggml.add_eos_token", False),
     )
+
+
+def _nameless(metadata: Metadata) -> Vocabulary:
+    """As many tokens without text as the architecture says it has."""
+    n = metadata.integer(f"{metadata.string('general.architecture', '')}.vocab_size", 0)
+    if not 0 <= n <= _MOST_TOKENS:
+        raise VocabularyError(
+            f"the file claims a vocabulary of {n} tokens; {_MOST_TOKENS} is the most there can be",
+            hint="download the file again or convert the model anew",
+        )
+    return Vocabulary([""] * n, bytes(n), {}, {}, frozenset(), frozenset())
 
 
 def _spellable(vocabulary: Vocabulary) -> dict[str, int]:

@@ -29,7 +29,7 @@ class TextRule(Protocol):
 
 
 class Tokenizer:
-    """A model's tokenizer. Not for use by several threads at once.
+    """A model's tokenizer. Safe to use from several threads.
 
     bos, eos, eot, eom, unk, pad: ids, or None. end_of_generation: every id that ends an answer. adds_bos,
     adds_eos: what add_special does.
