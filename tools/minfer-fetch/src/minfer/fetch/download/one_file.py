@@ -51,6 +51,7 @@ class FileDownload:
         if self._partial.n_bytes_here:
             here = human_bytes(self._partial.n_bytes_here)
             self._on_progress(Progress(job.label, note=f"going on from {here} of an earlier download"))
+        self._said_at = 0.0
         self._say(self._partial.n_bytes_here)
         while True:
             self._fetch_rest()
