@@ -23,7 +23,7 @@ from minfer.fetch.download import (
     RevisionNotFoundError,
 )
 from minfer.fetch.sources import SOURCES, Plan
-from minfer.fetch.sources.hf import HubSource
+from minfer.fetch.sources.hf import BadEndpointError, HubSource
 from minfer.store.progress import Progress, ignore_progress
 from minfer.store.quant_choice import AmbiguousQuantError, IncompleteSetError, NoSuchQuantError
 from minfer.store.records import read_record
@@ -304,3 +304,8 @@ def test_a_token_for_a_mirror_is_announced(hub: Hub, tmp_path: Path) -> None:
     heard: list[Progress] = []
     pull("hf:acme/one", settings_for(hub, tmp_path, HF_TOKEN="hf_right"), heard)
     assert any("token goes there" in event.note for event in heard)
+
+
+def test_an_endpoint_that_is_no_address_is_named(hub: Hub, tmp_path: Path) -> None:
+    with pytest.raises(BadEndpointError, match="mirror.example"):
+        pull("hf:acme/one", settings_for(hub, tmp_path, HF_ENDPOINT="mirror.example"))

@@ -41,7 +41,8 @@ class Credentials:
 
     def header_for(self, url: str) -> str | None:
         """The Authorization header for `url`, None when it is not the endpoint's own origin."""
-        return f"Bearer {self.token}" if self.token and origin(url) == origin(self.endpoint) else None
+        is_own = bool(origin(url)[0]) and origin(url) == origin(self.endpoint)
+        return f"Bearer {self.token}" if self.token and is_own else None
 
 
 def next_address(start: str, here: str, location: str) -> str:

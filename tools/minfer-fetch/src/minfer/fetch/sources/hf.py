@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote, unquote, urljoin
 
-from minfer.core.errors import MinferError
+from minfer.core.errors import MinferError, UsageError
 from minfer.core.reference import BadReferenceError, HubReference, check_relative_path
 from minfer.fetch.download import (
     AccessDeniedError,
@@ -45,6 +45,12 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NEXT_PAGE = re.compile(r'<([^<>]{1,4096})>\s*;\s*rel="next"')
 _MAX_PAGES = 200
 _MAX_FILES = 100_000
+
+
+class BadEndpointError(UsageError):
+    """HF_ENDPOINT cannot be asked."""
+
+    code = "bad-endpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +121,13 @@ class HubSource:
 
 
 def _network(settings: Settings) -> NetworkSettings:
-    return NetworkSettings.from_environment(settings.environment, home_directory(settings.environment))
+    network = NetworkSettings.from_environment(settings.environment, home_directory(settings.environment))
+    if not origin(network.hf_endpoint)[0]:
+        raise BadEndpointError(
+            f"HF_ENDPOINT is {network.hf_endpoint[:200]!r}, which is no web address",
+            hint="write it as https://HOST, or unset it",
+        )
+    return network
 
 
 def _credentials(network: NetworkSettings) -> Credentials | None:
