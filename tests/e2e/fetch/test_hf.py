@@ -307,5 +307,5 @@ def test_a_token_for_a_mirror_is_announced(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_an_endpoint_that_is_no_address_is_named(hub: Hub, tmp_path: Path) -> None:
-    with pytest.raises(BadEndpointError, match="mirror.example"):
+    with pytest.raises(BadEndpointError, match="no web address"):
         pull("hf:acme/one", settings_for(hub, tmp_path, HF_ENDPOINT="mirror.example"))
