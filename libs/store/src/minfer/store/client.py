@@ -66,9 +66,10 @@ def existing_path(reference: Reference, settings: Settings) -> Path | None:
 
 def hold(resolved: Resolved, settings: Settings | None = None) -> Hold | None:
     """Keep the model from being removed while the result lives; None for a file outside the cache."""
+    from minfer.store.file_sets import lock_name
     from minfer.store.locks import hold as hold_model
 
     settings = settings or Settings.of()
     if not resolved.path.is_relative_to(settings.cache):
         return None
-    return hold_model(settings.cache, str(resolved.path.relative_to(settings.cache)))
+    return hold_model(settings.cache, lock_name(str(resolved.path.relative_to(settings.cache))))

@@ -65,6 +65,13 @@ def split_part(name: str) -> tuple[str, int, int] | None:
     return (match["base"], number, count) if 1 <= number <= count and count > 1 else None
 
 
+def lock_name(path: str) -> str:
+    """The name of a model for its locks: `path`, and for a part of a split set that of part 1."""
+    directory, slash, name = path.rpartition("/")
+    part = split_part(name)
+    return f"{directory}{slash}{part[0]}-00001-of-{part[2]:05}.gguf" if part else path
+
+
 def group(files: Iterable[ListedFile]) -> tuple[FileSet, ...]:
     """The models among `files`, ordered by path; what is not a .gguf file is left out."""
     sets: dict[tuple[str, str, int], list[ListedFile]] = {}

@@ -26,6 +26,7 @@ class Settings:
     cache: Path  # absolute; need not exist
     offline: bool
     environment: Mapping[str, str]  # proxies, tokens and endpoints are read from here by the sources
+    n_jobs: int = 4  # files of one model that are downloaded at a time
 
     @classmethod
     def of(cls, environment: Mapping[str, str] | None = None) -> Settings:

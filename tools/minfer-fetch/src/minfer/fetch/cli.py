@@ -23,6 +23,11 @@ COMMANDS: Final = (
         "Print the path of a model, for shells and scripts.",
     ),
     CommandRow("info", "minfer.fetch.commands.info:info", "Show metadata and tensors of a model file."),
+    CommandRow("rm", "minfer.fetch.commands.rm:rm", "Remove a model from the cache."),
+    CommandRow("verify", "minfer.fetch.commands.verify:verify", "Check cached files against their digests."),
+    CommandRow("gc", "minfer.fetch.commands.gc:gc", "Remove unfinished downloads and leftovers."),
+    CommandRow("import", "minfer.fetch.commands.import_file:import_file", "Bring a file into the cache."),
+    CommandRow("doctor", "minfer.fetch.commands.doctor:doctor", "Check cache, disk, network and settings."),
 )
 
 _EXAMPLES = """\b

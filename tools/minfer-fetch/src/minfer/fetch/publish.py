@@ -86,7 +86,7 @@ def publish(cache: Path, partial: Path, record: Record) -> Path:
     target = cache / record.path
     make_directory(target.parent)
     try:
-        with partial.open("rb+") as file:
+        with partial.open("rb") as file:
             os.fsync(file.fileno())
             modified_ns = os.fstat(file.fileno()).st_mtime_ns
         now = datetime.now(UTC).isoformat(timespec="seconds")

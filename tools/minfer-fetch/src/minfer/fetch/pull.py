@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from minfer.core.errors import UsageError
 from minfer.core.reference import NameReference, PathReference, RemoteReference, parse_reference
+from minfer.fetch.hashing import hash_file
 from minfer.fetch.publish import disk_error
 from minfer.fetch.sources import SOURCES, Plan, PlannedFile, Source
 from minfer.store.catalog import Catalog, read_catalog
@@ -20,8 +20,6 @@ from minfer.store.progress import OnProgress, Progress
 from minfer.store.records import Record, read_record, write_record
 from minfer.store.resolution import Fetch, Local, decide
 from minfer.store.settings import Settings
-
-_CHUNK = 1 << 20
 
 
 class NoSuchSourceError(UsageError):
@@ -148,14 +146,3 @@ def _is_there(plan: Plan, file: PlannedFile, settings: Settings, on_progress: On
     )
     write_record(settings.cache, fresh)
     return True
-
-
-def hash_file(path: Path, on_progress: OnProgress) -> str:
-    """The sha256 of a file, 64 hexadecimal digits."""
-    digest, n_total, n_done = hashlib.sha256(), path.stat().st_size, 0
-    with path.open("rb") as file:
-        while data := file.read(_CHUNK):
-            digest.update(data)
-            n_done += len(data)
-            on_progress(Progress(f"check {path.name}", n_done, n_total))
-    return digest.hexdigest()

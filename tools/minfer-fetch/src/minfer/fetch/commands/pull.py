@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import click
 
 from minfer.cli.commands import HELP
@@ -17,16 +19,23 @@ _SOURCES = ("hf", "ollama", "pypi")
 
 @click.command(context_settings=HELP, epilog=SPELLINGS)
 @click.argument("words", nargs=-1, required=True, metavar="MODEL", type=MODEL)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 64),
+    default=4,
+    show_default=True,
+    help="Files of a split set to download at a time.",
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be downloaded, and download nothing.")
 @output_flags
-def pull(words: tuple[str, ...], dry_run: bool, output: Output) -> None:
+def pull(words: tuple[str, ...], jobs: int, dry_run: bool, output: Output) -> None:
     """Download MODEL into the cache and print its path. The source is asked even when the model is here.
 
     Also understood: `pull hf REPO [QUANT]` and `pull ollama MODEL[:TAG]`.
     """
     from minfer.fetch.pull import obtain, remote_reference, source_of
 
-    settings = Settings.of()
+    settings = replace(Settings.of(), n_jobs=jobs)
     with output.working() as on_progress:
         reference = remote_reference(_join(words))
         if settings.offline:

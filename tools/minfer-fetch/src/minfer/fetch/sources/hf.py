@@ -115,7 +115,7 @@ class HubSource:
         jobs = [_job(file, plan, reference, network) for file in plan.files]
         client = HttpClient(network)
         try:
-            return download(jobs, settings.cache, client, on_progress)[0]
+            return download(jobs, settings.cache, client, on_progress, n_jobs=settings.n_jobs)[0]
         finally:
             client.close()
 
