@@ -51,6 +51,6 @@ def test_an_unknown_name_is_refused_with_the_way_out() -> None:
     with pytest.raises(UnknownPreTokenizerError) as caught:
         pre_tokenizer("klingon")
     assert "'klingon'" in caught.value.fact
-    assert "--override-kv tokenizer.ggml.pre=str:NAME" in caught.value.hint
+    assert "gguf-new-metadata --pre-tokenizer NAME IN.gguf OUT.gguf" in caught.value.hint
     assert "llama-bpe" in caught.value.hint
     assert caught.value.exit_status == 5

@@ -167,8 +167,9 @@ def pre_tokenizer(name: str) -> PreTokenizer:
     if found is None:
         raise UnknownPreTokenizerError(
             f"tokenizer.ggml.pre is {name!r}, and there is no rule of that name to split text by",
-            hint="give the name of a rule that this model's tokenizer shares: --override-kv "
-            f"tokenizer.ggml.pre=str:NAME, one of {', '.join(sorted(PRE_TOKENIZERS))}",
+            hint="if this model splits text as a known one does, write that name into a copy with the gguf "
+            "package: gguf-new-metadata --pre-tokenizer NAME IN.gguf OUT.gguf; known are "
+            f"{', '.join(sorted(PRE_TOKENIZERS))}",
         )
     return found
 
