@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import socket
+import ssl
 import threading
 import time
 from collections import deque
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Self
 
 Fault = Callable[["Exchange"], None]
@@ -86,6 +88,7 @@ class FileServer:
     faults: deque[Fault] = field(default_factory=deque)
     seen: list[Seen] = field(default_factory=list)
     bytes_per_s: float = 0
+    certificate: tuple[Path, Path] | None = None  # certificate and key: speak TLS
     _server: ThreadingHTTPServer | None = None
 
     def __enter__(self) -> Self:
@@ -108,6 +111,10 @@ class FileServer:
                 pass  # clients that hang up are part of the tests
 
         self._server = Server(("127.0.0.1", 0), Handler)
+        if self.certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*self.certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
@@ -123,7 +130,7 @@ class FileServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.certificate else 'http'}://127.0.0.1:{self.port}"
 
     @property
     def other_url(self) -> str:

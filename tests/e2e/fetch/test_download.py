@@ -6,6 +6,9 @@ import errno
 import hashlib
 import os
 import random
+import shutil
+import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -32,10 +35,11 @@ from minfer.fetch.download import (
     RetryPolicy,
     SizeMismatchError,
     StalledError,
+    TlsError,
     download,
     partial_directory,
 )
-from minfer.fetch.publish import NoSpaceError
+from minfer.fetch.publish import CacheNotWritableError, NoSpaceError
 from minfer.store.progress import Progress, ignore_progress
 from minfer.store.records import Record, read_record
 
@@ -479,3 +483,114 @@ def test_random_faults_end_in_the_right_file_or_a_clear_error(
     finals = [path.read_bytes() for path in cache.rglob("*.gguf")]
     assert finals == ([] if error else [BODY])
     assert error is None or error.fact
+
+
+def test_where_no_lock_works_two_downloads_share_nothing(
+    server: FileServer, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fcntl.flock", lambda descriptor, operation: None)
+    server.bytes_per_s = 2_000_000
+    threads = [threading.Thread(target=fetch, args=(job_for(server), cache)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (cache / PATH).read_bytes() == BODY
+    assert [seen.range for seen in server.seen] == ["", ""]
+
+
+def test_an_empty_file_is_no_model(server: FileServer, cache: Path) -> None:
+    server.files["/tiny.gguf"] = b""
+    with pytest.raises(NotAModelError):
+        fetch(job_for(server), cache)
+    assert_nothing_final(cache)
+
+
+def test_a_source_folder_on_another_disk_works(server: FileServer, cache: Path, tmp_path: Path) -> None:
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK) or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no second file system to write to")
+    with tempfile.TemporaryDirectory(dir=memory) as other:
+        cache.mkdir()
+        (cache / "hf").symlink_to(other)
+        path = fetch(job_for(server), cache)
+        assert path.read_bytes() == BODY
+        assert path.stat().st_dev == memory.stat().st_dev
+        assert len(list(path.parent.iterdir())) == 1
+    assert list(partial_directory(cache).iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_told_before_the_first_byte(
+    server: FileServer, cache: Path
+) -> None:
+    (cache / "hf").mkdir(parents=True)
+    (cache / "hf").chmod(0o500)
+    with pytest.raises(CacheNotWritableError):
+        fetch(job_for(server), cache)
+    assert server.seen == []
+
+
+def test_a_proxy_is_used_except_where_it_is_not_wanted(server: FileServer, cache: Path) -> None:
+    def as_proxy(exchange: servers.Exchange) -> None:
+        exchange.body = BODY
+        exchange.answer_well()
+
+    server.routes["http://models.example/"] = as_proxy
+    settings = NetworkSettings.from_environment({"http_proxy": server.url, "no_proxy": "127.0.0.1"})
+    record = job_for(server).record
+    job = FileJob("http://models.example/tiny.gguf", record, Credentials("hf_x", "https://huggingface.co"))
+    path = download([job], cache, HttpClient(settings, retry=FAST), ignore_progress)[0]
+    assert path.read_bytes() == BODY
+    assert server.seen[-1].path == "http://models.example/tiny.gguf"
+    path.unlink()
+    download([job_for(server)], cache, HttpClient(settings, retry=FAST), ignore_progress)
+    assert server.seen[-1].path == "/tiny.gguf"
+
+
+@pytest.fixture
+def secure_server(tmp_path: Path) -> Iterator[tuple[FileServer, Path]]:
+    """A server with a certificate of its own for 127.0.0.1, and that certificate."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed")
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
+    extension = ["-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([openssl, *words.split(), *extension, *files], check=True, capture_output=True)
+    with FileServer({"/tiny.gguf": BODY}, certificate=(certificate, key)) as server:
+        yield server, certificate
+
+
+def test_an_unknown_certificate_is_refused_and_a_named_one_accepted(
+    secure_server: tuple[FileServer, Path], cache: Path
+) -> None:
+    server, certificate = secure_server
+    with pytest.raises(TlsError) as caught:
+        fetch(job_for(server), cache)
+    assert "REQUESTS_CA_BUNDLE" in caught.value.hint
+    settings = NetworkSettings.from_environment({"REQUESTS_CA_BUNDLE": str(certificate)})
+    server.faults.append(servers.cut_after(300_000))
+    path = download([job_for(server)], cache, HttpClient(settings, retry=FAST), ignore_progress)[0]
+    assert path.read_bytes() == BODY
+
+
+def test_https_never_becomes_http(
+    secure_server: tuple[FileServer, Path], server: FileServer, cache: Path
+) -> None:
+    secure, certificate = secure_server
+    secure.routes["/resolve"] = servers.redirect(f"{server.url}/tiny.gguf")
+    settings = NetworkSettings.from_environment({"REQUESTS_CA_BUNDLE": str(certificate)})
+    job = FileJob(f"{secure.url}/resolve", job_for(server).record, Credentials("hf_x", secure.url))
+    with pytest.raises(RedirectRefusedError):
+        download([job], cache, HttpClient(settings, retry=FAST), ignore_progress)
+    assert server.seen == []
+
+
+def test_certificates_that_are_not_there_are_named(
+    secure_server: tuple[FileServer, Path], cache: Path
+) -> None:
+    settings = NetworkSettings.from_environment({"REQUESTS_CA_BUNDLE": "/nowhere/certificates.pem"})
+    with pytest.raises(TlsError, match="are not there"):
+        download([job_for(secure_server[0])], cache, HttpClient(settings, retry=FAST), ignore_progress)

@@ -65,3 +65,19 @@ def test_a_file_system_without_locks_is_said_to_be_one(
     assert lock.try_acquire()
     assert not lock.is_trusted
     lock.close()
+
+
+def test_a_file_system_that_locks_nothing_is_found_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda descriptor, operation: None)
+    lock = FileLock(tmp_path / "x.lock")
+    assert lock.try_acquire()
+    assert not lock.is_trusted
+    lock.close()
+
+
+def test_a_real_lock_is_trusted(tmp_path: Path) -> None:
+    with FileLock(tmp_path / "x.lock") as lock:
+        assert lock.try_acquire()
+        assert lock.is_trusted

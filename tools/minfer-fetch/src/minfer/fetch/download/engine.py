@@ -6,6 +6,7 @@ fetches several files at a time, verifies each, and publishes them, the one that
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -82,6 +83,8 @@ def _fetch_and_publish(
     on_progress: OnProgress,
     n_jobs: int,
 ) -> None:
+    for job in jobs:
+        _check_writable(cache / job.record.path)
     distinct = {job.key: job for job in jobs}
     check_space(cache, sum(job.n_bytes - n_bytes_here(cache, job) for job in distinct.values()))
     directory = partial_directory(cache)
@@ -91,9 +94,8 @@ def _fetch_and_publish(
     for index in reversed(range(len(jobs))):
         job = jobs[index]
         partial = directory / f"{names[job.key]}.partial"
-        if any(other.key == job.key for other in jobs[:index]):  # the same content once more
-            partial = Path(shutil.copyfile(partial, partial.with_suffix(".copy")))
-        _publish(job, verified[job.key], cache, partial, locks[job.key])
+        is_wanted_again = any(other.key == job.key for other in jobs[:index])
+        _publish(job, verified[job.key], cache, partial, locks[job.key], keep=is_wanted_again)
 
 
 def _task(job: FileJob, directory: Path, name: str, client: HttpClient) -> Callable[[OnProgress], Record]:
@@ -104,13 +106,32 @@ def _task(job: FileJob, directory: Path, name: str, client: HttpClient) -> Calla
     return run
 
 
-def _publish(job: FileJob, verified: Record, cache: Path, partial: Path, lock: FileLock) -> None:
+def _publish(
+    job: FileJob, verified: Record, cache: Path, partial: Path, lock: FileLock, *, keep: bool
+) -> None:
+    """Give the verified partial its final name; `keep`: the same content is wanted under another name too."""
     record = replace(job.record, sha256=verified.sha256)
-    target = publish(cache, partial, record)
-    if partial.suffix == ".partial":
+    target = cache / record.path
+    make_directory(target.parent)
+    if keep or target.parent.stat().st_dev != partial.stat().st_dev:  # a rename works on one device only
+        copy = target.with_name(f".{verified.sha256[:16]}.partial")
+        publish(cache, Path(shutil.copyfile(partial, copy)), record)
+    else:
+        publish(cache, partial, record)
+    if not keep:
+        partial.unlink(missing_ok=True)
         partial.with_suffix(".json").unlink(missing_ok=True)
     status = target.stat()
     lock.leave_note(json.dumps([record.path, record.sha256, status.st_size, status.st_mtime_ns]).encode())
+
+
+def _check_writable(target: Path) -> None:
+    """Raise CacheNotWritableError now, rather than after hours, when `target` will not be allowed."""
+    existing = target.parent
+    while not existing.exists():
+        existing = existing.parent
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise disk_error(PermissionError(errno.EACCES, os.strerror(errno.EACCES)), existing)
 
 
 def _is_here(job: FileJob, cache: Path, note: bytes) -> bool:

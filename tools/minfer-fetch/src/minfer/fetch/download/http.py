@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -193,6 +195,12 @@ class HttpClient:
     ) -> requests.Response:
         if self.cancelled.is_set():
             raise CancelledError("the download was stopped", hint="run the same command again to go on")
+        bundle = self.settings.ca_bundle
+        if bundle and not os.path.exists(bundle):
+            raise TlsError(
+                f"the certificates {bundle!r} are not there",
+                hint="the file is named by REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE or SSL_CERT_FILE",
+            )
         every = {"User-Agent": _USER_AGENT, "Accept-Encoding": "identity", **headers}
         with network_errors(url):
             request = requests.Request("GET", url, headers=every, auth=_Bearer(credentials)).prepare()
@@ -201,7 +209,7 @@ class HttpClient:
                 stream=True,
                 timeout=(_CONNECT_S, self.settings.stall_s),
                 proxies=self.settings.proxies_for(url),
-                verify=self.settings.ca_bundle or True,
+                verify=bundle or True,
             )
 
 
@@ -214,7 +222,7 @@ def network_errors(url: str) -> Iterator[None]:
         yield
     except (requests.exceptions.ReadTimeout, urllib3.exceptions.ReadTimeoutError, TimeoutError):
         raise StalledError(f"{host} sent nothing for too long", hint=hint) from None
-    except (requests.exceptions.SSLError, urllib3.exceptions.SSLError) as error:
+    except (requests.exceptions.SSLError, urllib3.exceptions.SSLError, ssl.SSLError) as error:
         raise TlsError(
             f"the certificate of {host} is not accepted ({_reason(error)})",
             hint="behind a company proxy, name its certificates in REQUESTS_CA_BUNDLE",

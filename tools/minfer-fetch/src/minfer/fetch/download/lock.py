@@ -19,7 +19,8 @@ _NO_LOCKS_HERE = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno
 class FileLock:
     """An exclusive lock on `path`, released by `close` or by the death of the process.
 
-    `is_trusted` is False where the file system knows no locks; then the caller must share nothing.
+    `is_trusted` is False where the file system knows no locks, or only says so; then the caller must share
+    nothing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,6 +46,7 @@ class FileLock:
             self.note = os.pread(self._descriptor, 4096, 0) or self.note
             if self._is_current():
                 self._is_held = True
+                self.is_trusted = self.is_trusted and self._excludes_others()
             else:  # the last holder removed the file between our open and our lock: take the new one
                 self.close()
         return True
@@ -77,6 +79,17 @@ class FileLock:
     def _open(self) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = os.open(self.path, flags, 0o666)
+
+    def _excludes_others(self) -> bool:
+        """False on file systems where flock says yes to everybody."""
+        second = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(second)
+        return False
 
     def _is_current(self) -> bool:
         ours = os.fstat(self._descriptor)

@@ -13,6 +13,7 @@ from minfer.fetch.download.errors import (
     ChecksumError,
     HttpStatusError,
     NetworkError,
+    NotAModelError,
     RangeError,
 )
 from minfer.fetch.download.http import HttpClient, Retryable
@@ -56,6 +57,7 @@ class FileDownload:
         while True:
             self._fetch_rest()
             digest = self._partial.digest()
+            self._check_magic()
             if job.record.sha256 in ("", digest):
                 return replace(job.record, sha256=digest)
             self._refuse_or_restart(digest)
@@ -109,6 +111,13 @@ class FileDownload:
             return False
         self._credentials = self._job.renew(error)
         return self._credentials is not None
+
+    def _check_magic(self) -> None:
+        """The last guard for files without a digest, and for empty ones, which never had a first byte."""
+        head = self._partial.head(len(self._job.magic))
+        if head != self._job.magic:
+            self._partial.discard()
+            raise NotAModelError(f"{self._job.label} from {self._host} is no model: it starts with {head!r}")
 
     def _refuse_or_restart(self, digest: str) -> None:
         """Bytes from several answers may not fit together: start over once. Those of one are simply wrong."""

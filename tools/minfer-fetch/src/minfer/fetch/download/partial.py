@@ -32,6 +32,7 @@ _READ_BYTES = 1024 * 1024
 _BATCHES_AHEAD = 16  # how far writing may be ahead of hashing
 _MAX_JOURNAL_BYTES = 4 * 1024 * 1024
 _VERSION = 1
+_sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,7 @@ class Partial:
         self._watch(self._syncing.submit(self._sync_checkpoint, offset, self._hash.hexdigest()))
 
     def _sync_checkpoint(self, offset: int, digest: str) -> None:
-        os.fdatasync(self._descriptor)
+        _sync_data(self._descriptor)
         self._checkpoints.append((offset, digest))
         self._write_journal()
 
@@ -258,7 +259,7 @@ def _replace_json(path: Path, values: dict[str, Any]) -> None:
     with open(os.open(replacement, flags, 0o666), "w", encoding="ascii") as file:
         json.dump(values, file)
         file.flush()
-        os.fdatasync(file.fileno())
+        _sync_data(file.fileno())
     os.replace(replacement, path)
 
 
