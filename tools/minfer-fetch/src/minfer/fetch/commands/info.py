@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from minfer.cli.commands import HELP
 from minfer.cli.model_type import MODEL, SPELLINGS
 from minfer.cli.progress import printable
-from minfer.core.errors import ModelNotFoundError
 from minfer.core.units import human_bytes
 from minfer.fetch.output import Output, output_flags
-from minfer.gguf import GGUFFile, open_gguf
-from minfer.store.resolution import Fetch
+from minfer.store.resolution import Local
 from minfer.store.settings import Settings
+
+if TYPE_CHECKING:
+    from minfer.fetch.description import Description
 
 _MAX_ITEMS = 6
 _MAX_TEXT = 200
 _MAX_JSON_ITEMS = 64
-
-
-class NotDownloadedError(ModelNotFoundError):
-    """The model is at its source and not in the cache."""
-
-    code = "not-downloaded"
 
 
 @click.command(context_settings=HELP, epilog=SPELLINGS)
@@ -34,29 +28,29 @@ class NotDownloadedError(ModelNotFoundError):
 @click.option("--full", is_flag=True, help="Show arrays and long texts whole.")
 @output_flags
 def info(model: str, full: bool, output: Output) -> None:
-    """Show metadata and tensors of MODEL, a file on this disk."""
+    """Show metadata and tensors of MODEL. Of one that is not here yet, only the header is fetched."""
+    from minfer.fetch.description import describe_local, describe_remote
     from minfer.fetch.pull import look_up
 
+    settings = Settings.of()
     with output.working():
-        outcome = look_up(model, Settings.of())
-        if isinstance(outcome, Fetch):
-            raise NotDownloadedError(
-                f"{outcome.reference} is not in the cache", hint=f"minfer-fetch pull {outcome.reference}"
-            )
-        with open_gguf(outcome.path) as file:
-            facts = _facts(outcome.path, file)
-            if output.as_json:
-                limit = None if full else _MAX_JSON_ITEMS
-                metadata = {key: _json_value(value, limit) for key, value in file.metadata.items()}
-                output.data({**facts, "metadata": metadata, "tensors": _tensors(file)})
-            else:
-                _print(facts, file, full, output)
+        outcome = look_up(model, settings)
+        if isinstance(outcome, Local):
+            described = describe_local(outcome.path)
+        else:
+            described = describe_remote(outcome.reference, settings)
+        if output.as_json:
+            limit = None if full else _MAX_JSON_ITEMS
+            metadata = {key: _json_value(value, limit) for key, value in described.metadata.items()}
+            output.data({**_facts(described), "metadata": metadata, "tensors": _tensors(described)})
+        else:
+            _print(described, full, output)
 
 
-def _facts(path: Path, file: GGUFFile) -> dict[str, Any]:
+def _facts(file: Description) -> dict[str, Any]:
     return {
-        "path": str(path),
-        "parts": [str(part) for part in file.parts],
+        "path": file.parts[0],
+        "parts": list(file.parts),
         "version": file.version,
         "bytes": file.n_bytes,
         "n_metadata": len(file.metadata),
@@ -64,7 +58,7 @@ def _facts(path: Path, file: GGUFFile) -> dict[str, Any]:
     }
 
 
-def _tensors(file: GGUFFile) -> list[dict[str, Any]]:
+def _tensors(file: Description) -> list[dict[str, Any]]:
     return [
         {
             "name": tensor.name,
@@ -92,15 +86,15 @@ def _json_value(value: object, limit: int | None) -> object:
     return [_json_value(item, limit) for item in value]
 
 
-def _print(facts: Mapping[str, Any], file: GGUFFile, full: bool, output: Output) -> None:
+def _print(file: Description, full: bool, output: Output) -> None:
     parts = f" in {len(file.parts)} parts" if len(file.parts) > 1 else ""
     output.line(
-        printable(f"{facts['path']}\nGGUF version {file.version}, {human_bytes(file.n_bytes)}{parts}")
+        printable(f"{file.parts[0]}\nGGUF version {file.version}, {human_bytes(file.n_bytes)}{parts}")
     )
-    output.line(f"\nMetadata ({facts['n_metadata']}):")
+    output.line(f"\nMetadata ({len(file.metadata)}):")
     for key, value in file.metadata.items():
         output.line(printable(f"  {key} = {_shown(value, full)}"))
-    output.line(f"\nTensors ({facts['n_tensors']}):")
+    output.line(f"\nTensors ({len(file.tensors)}):")
     rows = [
         (tensor.name, tensor.quant.name, " × ".join(map(str, tensor.shape)), human_bytes(tensor.n_bytes))
         for tensor in file.tensors.values()

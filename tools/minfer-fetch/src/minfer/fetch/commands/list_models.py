@@ -32,6 +32,9 @@ def list_models(output: Output) -> None:
         catalog = read_catalog(Settings.of().cache)
         records = {record.path: record for record in all_records(catalog.directory)}
     rows = [_row(model, catalog, records) for model in catalog.models]
+    if output.as_json:
+        for model, row in zip(catalog.models, rows, strict=True):
+            row["reference"] = full_reference(model, catalog)
     for directory in catalog.unreadable:
         output.say(f"Warning: {catalog.directory / directory} may not be read")
     if output.as_json:
@@ -48,7 +51,6 @@ def list_models(output: Output) -> None:
 def _row(model: CachedModel, catalog: Catalog, records: dict[str, Record]) -> dict[str, Any]:
     return {
         "model": spelling(model, catalog),
-        "reference": full_reference(model, catalog),
         "source": model.source,
         "path": str(catalog.path_of(model)),
         "bytes": model.files.n_bytes,

@@ -63,6 +63,10 @@ class Source(Protocol[R_contra]):
         """Bring what `plan` lists into `settings.cache`, resuming where possible; the path to open."""
         ...
 
+    def read_start(self, plan: Plan, file: PlannedFile, n_bytes: int, settings: Settings) -> bytes:
+        """The first `n_bytes` of `file` where it is, or all of a shorter one; only for plans with files."""
+        ...
+
 
 # A row is a function that imports its source: HTTP clients take a quarter of a second.
 def _python_package() -> Source[PackageReference]:

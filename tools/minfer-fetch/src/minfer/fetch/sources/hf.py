@@ -32,6 +32,7 @@ from minfer.fetch.download import (
 )
 from minfer.fetch.download.redirects import origin
 from minfer.fetch.download.retry import BRIEF
+from minfer.fetch.download.start import read_start
 from minfer.fetch.sources import Plan, PlannedFile
 from minfer.store.file_sets import ListedFile
 from minfer.store.layout import directory_of
@@ -116,6 +117,17 @@ class HubSource:
         client = HttpClient(network)
         try:
             return download(jobs, settings.cache, client, on_progress, n_jobs=settings.n_jobs)[0]
+        finally:
+            client.close()
+
+    def read_start(self, plan: Plan, file: PlannedFile, n_bytes: int, settings: Settings) -> bytes:
+        """The first `n_bytes` of a file of the repository. Raises as `plan`."""
+        reference = plan.reference
+        assert isinstance(reference, HubReference)  # the registry maps types to sources
+        network = _network(settings)
+        client = HttpClient(network, retry=BRIEF)
+        try:
+            return read_start(_job(file, plan, reference, network), client, n_bytes)
         finally:
             client.close()
 

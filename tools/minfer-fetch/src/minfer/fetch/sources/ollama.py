@@ -36,6 +36,7 @@ from minfer.fetch.download import (
 )
 from minfer.fetch.download.redirects import is_inside, is_loopback, origin
 from minfer.fetch.download.retry import BRIEF
+from minfer.fetch.download.start import read_start
 from minfer.fetch.ollama_store import link_blob, local_manifest
 from minfer.fetch.sources import Plan, PlannedFile
 from minfer.store.layout import directory_of
@@ -115,16 +116,30 @@ class OllamaSource:
             on_progress(Progress(str(reference), note=f"Ollama has it already: linked, {_size(record)}"))
             return linked
         client = HttpClient(network)
-        job = FileJob(
-            file.origin,
-            record,
-            explain=_explain(reference),
-            renew=lambda error: _anonymous_token(client, reference, error),
-        )
         try:
-            return download([job], settings.cache, client, on_progress)[0]
+            return download([_job(file, record, reference, client)], settings.cache, client, on_progress)[0]
         finally:
             client.close()
+
+    def read_start(self, plan: Plan, file: PlannedFile, n_bytes: int, settings: Settings) -> bytes:
+        """The first `n_bytes` of the model layer. Raises as `plan`."""
+        reference = plan.reference
+        assert isinstance(reference, OllamaReference)  # the registry maps types to sources
+        client = HttpClient(_network(settings), retry=BRIEF)
+        record = Record(file.path, file.n_bytes or 0, file.sha256 or "", str(reference))
+        try:
+            return read_start(_job(file, record, reference, client), client, n_bytes)
+        finally:
+            client.close()
+
+
+def _job(file: PlannedFile, record: Record, reference: OllamaReference, client: HttpClient) -> FileJob:
+    return FileJob(
+        file.origin,
+        record,
+        explain=_explain(reference),
+        renew=lambda error: _anonymous_token(client, reference, error),
+    )
 
 
 def base_url(reference: OllamaReference) -> str:

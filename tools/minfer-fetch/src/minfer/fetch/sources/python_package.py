@@ -14,7 +14,7 @@ from minfer.fetch.download.errors import DestinationTakenError
 from minfer.fetch.hashing import hash_file
 from minfer.fetch.pip_client import download_wheel, newest_version
 from minfer.fetch.publish import check_space, disk_error, partial_path, publish
-from minfer.fetch.sources import Plan
+from minfer.fetch.sources import Plan, PlannedFile
 from minfer.fetch.wheels import (
     BadPackageError,
     PackedFile,
@@ -59,6 +59,10 @@ class PythonPackage:
             raise disk_error(error, wheels) from error
         shutil.rmtree(wheels, ignore_errors=True)
         return paths[0]
+
+    def read_start(self, plan: Plan, file: PlannedFile, n_bytes: int, settings: Settings) -> bytes:
+        """A plan of this source lists no files, so there is nothing to read."""
+        raise BadPackageError(f"{plan.reference} can be read only after it is downloaded")
 
 
 def _refuse_replacement(plan: Plan, settings: Settings) -> None:
