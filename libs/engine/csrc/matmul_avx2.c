@@ -26,14 +26,17 @@ MF_AVX2_INLINE __m256i quantize_32(const float *x, __m256 inverse) {
     return _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-/* Sums of the two halves of 32 bytes. */
-MF_AVX2_INLINE void half_sums(__m256i q, int32_t sums[2]) {
-    const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), q);
-    const __m256i quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-    const __m256i eights = _mm256_add_epi32(quads, _mm256_shuffle_epi32(quads, 0x4e));
-    const __m256i all = _mm256_add_epi32(eights, _mm256_shuffle_epi32(eights, 0xb1));
-    sums[0] = _mm_cvtsi128_si32(_mm256_castsi256_si128(all));
-    sums[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(all, 1));
+/* The sum pairs of the two halves of 32 bytes. */
+MF_AVX2_INLINE void half_pairs(__m256i q, int32_t pairs[2]) {
+    __m256i sums = _mm256_maddubs_epi16(_mm256_set1_epi8(1), q);
+    sums = _mm256_add_epi16(sums, _mm256_shuffle_epi32(sums, 0x4e));
+    sums = _mm256_add_epi16(sums, _mm256_shuffle_epi32(sums, 0xb1));
+    pairs[0] = _mm_cvtsi128_si32(_mm256_castsi256_si128(sums));
+    pairs[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(sums, 1));
+}
+
+MF_AVX2_INLINE int32_t add_pairs(int32_t a, int32_t b) {
+    return _mm_cvtsi128_si32(_mm_add_epi16(_mm_cvtsi32_si128(a), _mm_cvtsi32_si128(b)));
 }
 
 /* The scale and its inverse of a block; an inverse of 0 makes every q 0. */
@@ -46,13 +49,13 @@ MF_AVX2_INLINE float scale_of(uint32_t largest, float *inverse) {
     return amax / 127.0f;
 }
 
-MF_AVX2_INLINE void quantize_block(const float *x, int n, float *d, int8_t *q, int32_t *sums) {
+MF_AVX2_INLINE void quantize_block(const float *x, int n, float *d, int8_t *q, int32_t *pairs16) {
     float inverse;
     *d = scale_of(largest_bits(x, n), &inverse);
     for (int i = 0; i < n; i += MF_BLOCK) {
         const __m256i bytes = inverse > 0 ? quantize_32(x + i, _mm256_set1_ps(inverse)) : _mm256_setzero_si256();
         _mm256_storeu_si256((__m256i *)(void *)(q + i), bytes);
-        half_sums(bytes, sums + i / 16);
+        half_pairs(bytes, pairs16 + i / 16);
     }
 }
 
@@ -64,19 +67,18 @@ static MF_AVX2 void quantize(int kind, int64_t k, const float *x, void *target) 
     const mf_column column = mf_column_of(kind, k, target);
     int8_t *q = (int8_t *)target;
     float *d = (float *)column.d, *s = (float *)column.s;
-    int32_t *sum = (int32_t *)column.sum, sums[MF_BLOCK_K / 16];
-    int16_t *sum16 = (int16_t *)column.sum16;
+    int32_t *pairs16 = (int32_t *)column.pairs16, *pairs32 = (int32_t *)column.pairs32, halves[2];
     if (kind == MF_ACTIVATION_Q8) {
         for (int64_t b = 0; b < k / MF_BLOCK; b++) {
-            quantize_block(x + b * MF_BLOCK, MF_BLOCK, &d[b], q + b * MF_BLOCK, sums);
-            sum[b] = sums[0] + sums[1];
-            s[b] = d[b] * (float)sum[b];
+            quantize_block(x + b * MF_BLOCK, MF_BLOCK, &d[b], q + b * MF_BLOCK, halves);
+            const int32_t pair = add_pairs(halves[0], halves[1]);
+            ((int32_t *)column.pairs)[b] = pair;
+            s[b] = d[b] * (float)mf_pair_total(pair);
         }
     } else {
-        for (int64_t b = 0; b < k / MF_BLOCK_K; b++) {
-            quantize_block(x + b * MF_BLOCK_K, MF_BLOCK_K, &d[b], q + b * MF_BLOCK_K, sums);
-            for (int i = 0; i < MF_BLOCK_K / 16; i++) sum16[16 * b + i] = (int16_t)sums[i];
-        }
+        for (int64_t b = 0; b < k / MF_BLOCK_K; b++)
+            quantize_block(x + b * MF_BLOCK_K, MF_BLOCK_K, &d[b], q + b * MF_BLOCK_K, pairs16 + 16 * b);
+        for (int64_t i = 0; i < k / 32; i++) pairs32[i] = add_pairs(pairs16[2 * i], pairs16[2 * i + 1]);
     }
 }
 

@@ -34,9 +34,11 @@ enum { MF_TILE = 4, MF_PANELS = 2, MF_PASS_BYTES = 24 * 1024 };
 typedef struct mf_tile_input {
     const int8_t *q; /* float: the values */
     const float *d, *s;
-    const int32_t *sum;
-    const int16_t *sum16;
+    const int32_t *pairs; /* Q8 */
+    const int32_t *pairs16, *pairs32;
     int64_t stride;
+    const int32_t *wide; /* Q8_0: the activations in pairs of 16 bits, columns wide_stride entries apart */
+    int64_t wide_stride;
 } mf_tile_input;
 
 typedef struct mf_tile_sums {
@@ -55,6 +57,8 @@ extern const mf_tile_kernels mf_tiles_q4_0, mf_tiles_q4_1, mf_tiles_q5_0, mf_til
 extern const mf_tile_kernels mf_tiles_q4_k, mf_tiles_q5_k, mf_tiles_q6_k, mf_tiles_f32, mf_tiles_f16, mf_tiles_bf16;
 
 void mf_avx2_quantize(int kind, int64_t k, const float *x, void *column);
+/* q[k] as k / 2 pairs of 16 bits for Q8_0: of each group of four, (0, 2) then (1, 3). */
+void mf_avx2_widen(const int8_t *q, int64_t k, int32_t *wide);
 void mf_avx2_gemm(const mf_span *span, const uint8_t *activations, int64_t first_column, int64_t last_column);
 void mf_avx2_gemv(const mf_span *span, const uint8_t *activation, int64_t column);
 void mf_avx2_gemv_k(const mf_span *span, const uint8_t *activation, int64_t column);
@@ -85,7 +89,12 @@ MF_AVX2_INLINE void mf_emit(const mf_span *span, int64_t column, int64_t panel, 
 
 MF_AVX2_INLINE int mf_has_minimum(int type) { return type == MF_Q4_1 || type == MF_Q5_1; }
 MF_AVX2_INLINE int mf_has_fifth_bit(int type) { return type == MF_Q5_0 || type == MF_Q5_1; }
-MF_AVX2_INLINE int mf_offset(int type) { return type == MF_Q4_0 ? 8 : type == MF_Q5_0 ? 16 : 0; }
+MF_AVX2_INLINE int mf_offset_shift(int type) { return type == MF_Q4_0 ? 3 : type == MF_Q5_0 ? 4 : 0; }
+
+/* The offset of the unsigned weights times a pair of activation sums, in every lane. */
+MF_AVX2_INLINE __m256i mf_offset_pair(int shift, int32_t pair) {
+    return _mm256_slli_epi16(_mm256_set1_epi32(pair), shift);
+}
 
 /* The weights of one block of 32, unsigned: v[g] holds weights 4g..4g+3 of every row. Offsets stay in. */
 MF_AVX2_INLINE void mf_unpack_32(int type, const uint8_t *quants, __m256i v[8]) {
@@ -104,9 +113,10 @@ MF_AVX2_INLINE void mf_unpack_32(int type, const uint8_t *quants, __m256i v[8]) 
     }
 }
 
-/* Multiply-adds of two adjacent products in 16 bits (vpmaddubsw) saturate; none of ours does: n additions are safe
- * while n * 2 * largest weight * 127 <= 32767, that is n = 8 with weights to 15 (30480), 4 to 31 (31496), 2 to 63
- * (32004), and 1 with magnitudes to 128 (32512). Activations never reach -128. */
+/* vpmaddubsw saturates the sum of its two products: 2 * 63 * 127 is far from that, and so is 2 * 128 * 127 = 32512
+ * with the magnitudes of Q8_0 (activations never reach -128). Sums of several wrap, so they may pass any value on the
+ * way to one that fits 16 bits: 8 sums with weights to 15 (30480), 4 to 31 (31496); and once the offset times the pair
+ * of activation sums is taken off, 8 with weights of -16 to 15 and 4 with -32 to 31 (32512 both). */
 #define MF_PAIRS _mm256_maddubs_epi16
 
 #endif

@@ -6,6 +6,9 @@
 /* Columns whose sums wait in memory; their activations should stay in the second-level cache. */
 enum { CHUNK = 64, TILES = CHUNK / MF_TILE };
 
+/* Widened activations of a chunk, so that a chunk of a long k has fewer columns. */
+enum { WIDE_ENTRIES = 12 * 1024 };
+
 typedef struct chunk_sums {
     mf_tile_sums tile[TILES];
     int width[TILES]; /* columns of each tile */
@@ -34,25 +37,34 @@ static void split(chunk_sums *sums, int n) {
     for (int t = 0; t < sums->tiles; t++) sums->width[t] = n * (t + 1) / sums->tiles - n * t / sums->tiles;
 }
 
-static mf_tile_input input_at(const mf_weight *w, const uint8_t *column, int64_t block, int64_t stride) {
-    const mf_column x = mf_column_of(w->activation, w->k, column);
+/* A chunk of columns as the tiles see it. wide: NULL but for Q8_0. */
+typedef struct chunk_input {
+    const uint8_t *activations;
+    int64_t stride;
+    const int32_t *wide;
+} chunk_input;
+
+static mf_tile_input input_at(const mf_weight *w, const chunk_input *chunk, int column, int64_t block) {
+    const mf_column x = mf_column_of(w->activation, w->k, chunk->activations + column * chunk->stride);
     const int64_t unit = w->activation == MF_ACTIVATION_F32 ? 4 : w->activation == MF_ACTIVATION_Q8 ? 32 : 256;
-    mf_tile_input in = {x.q + unit * block, NULL, NULL, NULL, NULL, stride};
+    mf_tile_input in = {.q = x.q + unit * block, .stride = chunk->stride};
     if (w->activation == MF_ACTIVATION_F32) return in;
     in.d = x.d + block;
     if (x.s) in.s = x.s + block;
-    if (x.sum) in.sum = x.sum + block;
-    if (x.sum16) in.sum16 = x.sum16 + 16 * block;
+    if (x.pairs) in.pairs = x.pairs + block;
+    if (x.pairs16) in.pairs16 = x.pairs16 + 16 * block;
+    if (x.pairs32) in.pairs32 = x.pairs32 + 8 * block;
+    in.wide_stride = w->k / 2;
+    if (chunk->wide) in.wide = chunk->wide + column * in.wide_stride + 16 * block;
     return in;
 }
 
 /* Both panels times all columns of the chunk. */
-static MF_AVX2 void run_panels(const mf_weight *w, const int64_t panel[MF_PANELS], const uint8_t *activations,
+static MF_AVX2 void run_panels(const mf_weight *w, const int64_t panel[MF_PANELS], const chunk_input *chunk,
                                chunk_sums *sums) {
     const mf_format *format = mf_format_of(w->type);
     const mf_tile_kernels *kernels = tiles_of(w->type);
     const int64_t blocks = w->k / format->block, passes = (blocks + kernels->pass_blocks - 1) / kernels->pass_blocks;
-    const int64_t stride = mf_activation_bytes(w->activation, w->k);
     _Alignas(64) uint8_t scratch[MF_PASS_BYTES];
     for (int64_t p = 0; p < passes; p++) {
         const int64_t begin = blocks * p / passes, end = blocks * (p + 1) / passes;
@@ -61,11 +73,10 @@ static MF_AVX2 void run_panels(const mf_weight *w, const int64_t panel[MF_PANELS
             kernels->unpack(quants + begin * format->quant_bytes, scales + begin * format->scale_bytes,
                             (int)(end - begin), slot, scratch);
         }
-        const uint8_t *column = activations;
-        for (int t = 0; t < sums->tiles; t++) {
-            const mf_tile_input in = input_at(w, column, begin, stride);
+        int column = 0;
+        for (int t = 0; t < sums->tiles; column += sums->width[t++]) {
+            const mf_tile_input in = input_at(w, chunk, column, begin);
             kernels->tile[sums->width[t] - 1](scratch, (int)(end - begin), &in, &sums->tile[t]);
-            column += sums->width[t] * stride;
         }
     }
 }
@@ -82,17 +93,36 @@ static MF_AVX2 void emit_tiles(const mf_span *span, const int64_t panel[MF_PANEL
             }
 }
 
-void mf_avx2_gemm(const mf_span *span, const uint8_t *activations, int64_t first_column, int64_t last_column) {
-    const int64_t stride = mf_activation_bytes(span->weight->activation, span->weight->k);
+static MF_AVX2 void run_chunk(const mf_span *span, const chunk_input *chunk, int64_t column, int n) {
     chunk_sums sums;
-    for (int64_t c = first_column; c < last_column; c += CHUNK) {
-        split(&sums, (int)(last_column - c < CHUNK ? last_column - c : CHUNK));
-        for (int64_t p = span->first; p < span->last; p += MF_PANELS) {
-            const int64_t panel[MF_PANELS] = {p, p + 1 < span->last ? p + 1 : p};
-            memset(sums.tile, 0, (size_t)sums.tiles * sizeof sums.tile[0]);
-            run_panels(span->weight, panel, activations + c * stride, &sums);
-            emit_tiles(span, panel, c, &sums);
-        }
+    split(&sums, n);
+    for (int64_t p = span->first; p < span->last; p += MF_PANELS) {
+        const int64_t panel[MF_PANELS] = {p, p + 1 < span->last ? p + 1 : p};
+        memset(sums.tile, 0, (size_t)sums.tiles * sizeof sums.tile[0]);
+        run_panels(span->weight, panel, chunk, &sums);
+        emit_tiles(span, panel, column, &sums);
+    }
+}
+
+static void run_chunk_wide(const mf_span *span, chunk_input *chunk, int64_t column, int n) {
+    const int64_t k = span->weight->k;
+    int32_t wide[WIDE_ENTRIES];
+    for (int c = 0; c < n; c++) mf_avx2_widen((const int8_t *)chunk->activations + c * chunk->stride, k, wide + c * k / 2);
+    chunk->wide = wide;
+    run_chunk(span, chunk, column, n);
+}
+
+void mf_avx2_gemm(const mf_span *span, const uint8_t *activations, int64_t first_column, int64_t last_column) {
+    const mf_weight *w = span->weight;
+    chunk_input chunk = {activations, mf_activation_bytes(w->activation, w->k), NULL};
+    const int64_t fit = w->type == MF_Q8_0 ? WIDE_ENTRIES / (w->k / 2) : CHUNK, most = fit < CHUNK ? fit : CHUNK;
+    int64_t n = most;
+    for (int64_t c = first_column; c < last_column; c += n) {
+        if (last_column - c < n) n = last_column - c;
+        chunk.activations = activations + c * chunk.stride;
+        if (most < 2) mf_avx2_gemv(span, chunk.activations, c), n = 1;
+        else if (w->type == MF_Q8_0) run_chunk_wide(span, &chunk, c, (int)n);
+        else run_chunk(span, &chunk, c, (int)n);
     }
 }
 

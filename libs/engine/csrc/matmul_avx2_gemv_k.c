@@ -36,13 +36,13 @@ MF_AVX2_INLINE __m256i pair_dot(int type, const uint8_t *quants, const uint8_t *
     return total;
 }
 
-MF_AVX2_INLINE __m256i minima(const uint8_t *scales, const int16_t *sum16) {
+MF_AVX2_INLINE __m256i minima(const uint8_t *scales, const int32_t *pairs32) {
     __m256i total = _mm256_setzero_si256();
     MF_UNROLL for (int p = 0; p < MF_PAIRS_K; p++) {
-        const int16_t *s = sum16 + 4 * p;
-        const uint32_t both = (uint16_t)(s[0] + s[1]) | (uint32_t)(uint16_t)(s[2] + s[3]) << 16;
         const __m256i minimum = widen(scales + MF_K_MIN + 16 * p);
-        total = _mm256_add_epi32(total, _mm256_madd_epi16(minimum, _mm256_set1_epi32((int32_t)both)));
+        const __m256i even = _mm256_set1_epi32(pairs32[2 * p]), odd = _mm256_set1_epi32(pairs32[2 * p + 1]);
+        total = _mm256_add_epi32(total, _mm256_madd_epi16(both_even(minimum), even));
+        total = _mm256_add_epi32(total, _mm256_madd_epi16(both_odd(minimum), odd));
     }
     return total;
 }
@@ -64,7 +64,7 @@ MF_AVX2_INLINE void gemv_q45(int type, const mf_span *span, const mf_column *x, 
             }
             const __m256 d = _mm256_broadcast_ss(x->d + b);
             acc = _mm256_fmadd_ps(_mm256_mul_ps(mf_halves(scales), d), _mm256_cvtepi32_ps(dot), acc);
-            const __m256 low = _mm256_cvtepi32_ps(minima(scales, x->sum16 + 16 * b));
+            const __m256 low = _mm256_cvtepi32_ps(minima(scales, x->pairs32 + 8 * b));
             acc = _mm256_fnmadd_ps(_mm256_mul_ps(mf_halves(scales + MF_K_DMIN), d), low, acc);
         }
         mf_emit(span, column, i, acc);
@@ -80,30 +80,22 @@ MF_AVX2_INLINE __m256i q6_group(int s, __m256i nibbles, __m256i high) {
 }
 
 /* Half a block, 128 weights: four sub-blocks of 32 with two scales each. */
-MF_AVX2_INLINE __m256i q6_half(const uint8_t *low, const uint8_t *high, const uint8_t *scales, const int8_t *q) {
+MF_AVX2_INLINE __m256i q6_half(const uint8_t *low, const uint8_t *high, const uint8_t *scales, const int8_t *q,
+                               const int32_t *pairs16) {
     __m256i total = _mm256_setzero_si256();
     MF_UNROLL for (int s = 0; s < 4; s++) {
         const __m256i pair = widen(scales + 16 * s);
         const __m256i scale[2] = {both_even(pair), both_odd(pair)};
-        MF_UNROLL for (int g = 0; g < 8; g += 2) {
-            const __m256i a = q6_group(s, mf_load(low + 256 * (s % 2) + 32 * g), mf_load(high + 32 * g));
-            const __m256i b = q6_group(s, mf_load(low + 256 * (s % 2) + 32 * g + 32), mf_load(high + 32 * g + 32));
-            const __m256i sum = _mm256_add_epi16(MF_PAIRS(a, mf_words(q + 32 * s + 4 * g)),
-                                                 MF_PAIRS(b, mf_words(q + 32 * s + 4 * g + 4)));
-            total = _mm256_add_epi32(total, _mm256_madd_epi16(scale[g / 4], sum));
+        MF_UNROLL for (int part = 0; part < 2; part++) {
+            __m256i sum = _mm256_sub_epi16(_mm256_setzero_si256(), mf_offset_pair(5, pairs16[2 * s + part]));
+            MF_UNROLL for (int g = 4 * part; g < 4 * part + 4; g++) {
+                const __m256i v = q6_group(s, mf_load(low + 256 * (s % 2) + 32 * g), mf_load(high + 32 * g));
+                sum = _mm256_add_epi16(sum, MF_PAIRS(v, mf_words(q + 32 * s + 4 * g)));
+            }
+            total = _mm256_add_epi32(total, _mm256_madd_epi16(scale[part], sum));
         }
     }
     return total;
-}
-
-/* The offset 32 of every weight: 32 * sum of scale * sum16. */
-MF_AVX2_INLINE __m256i q6_offset(const uint8_t *scales, const int16_t *sum16) {
-    __m256i total = _mm256_setzero_si256();
-    MF_UNROLL for (int p = 0; p < 8; p++) {
-        const __m256i sums = _mm256_set1_epi32((int32_t)mf_load32(sum16 + 2 * p));
-        total = _mm256_add_epi32(total, _mm256_madd_epi16(widen(scales + 16 * p), sums));
-    }
-    return _mm256_slli_epi32(total, 5);
 }
 
 MF_AVX2_INLINE void gemv_q6(const mf_span *span, const mf_column *x, int64_t column) {
@@ -115,9 +107,10 @@ MF_AVX2_INLINE void gemv_q6(const mf_span *span, const mf_column *x, int64_t col
             for (int ahead = 0; ahead < 1536; ahead += 64)
                 _mm_prefetch((const char *)quants + AHEAD + ahead, _MM_HINT_T0);
             const int8_t *q = x->q + b * MF_BLOCK_K;
-            __m256i dot = q6_half(quants, quants + 1024, scales + MF_Q6K_SCALE, q);
-            dot = _mm256_add_epi32(dot, q6_half(quants + 512, quants + 1280, scales + MF_Q6K_SCALE + 64, q + 128));
-            dot = _mm256_sub_epi32(dot, q6_offset(scales + MF_Q6K_SCALE, x->sum16 + 16 * b));
+            const int32_t *pairs16 = x->pairs16 + 16 * b;
+            __m256i dot = q6_half(quants, quants + 1024, scales + MF_Q6K_SCALE, q, pairs16);
+            dot = _mm256_add_epi32(
+                dot, q6_half(quants + 512, quants + 1280, scales + MF_Q6K_SCALE + 64, q + 128, pairs16 + 8));
             const __m256 d = _mm256_mul_ps(mf_halves(scales), _mm256_broadcast_ss(x->d + b));
             acc = _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(dot), acc);
         }

@@ -61,7 +61,7 @@ MF_AVX2_INLINE void tile(int type, int n, const scratch_32 *from, int blocks, co
     for (int b = 0; b < blocks; b++) {
         const int8_t *q = in->q + MF_BLOCK * b;
         __m256i sum[MF_TILE][MF_PANELS], low[MF_TILE][MF_PANELS];
-        if (mf_has_fifth_bit(type)) {
+        if (type == MF_Q5_1) {
             pairs(n, 0, 4, from->v[b], q, in->stride, low);
             MF_UNROLL for (int c = 0; c < n; c++) MF_UNROLL for (int p = 0; p < 2; p++)
                 low[c][p] = _mm256_madd_epi16(one, low[c][p]);
@@ -71,13 +71,15 @@ MF_AVX2_INLINE void tile(int type, int n, const scratch_32 *from, int blocks, co
         }
         MF_UNROLL for (int c = 0; c < n; c++) {
             const __m256 d = _mm256_broadcast_ss(at(in->d, in->stride, c) + b);
+            __m256i offset = _mm256_setzero_si256();
+            if (mf_offset_shift(type)) {
+                const int32_t *pair = (const int32_t *)(const void *)((const uint8_t *)in->pairs + c * in->stride);
+                offset = mf_offset_pair(mf_offset_shift(type), pair[b]);
+            }
             MF_UNROLL for (int p = 0; p < 2; p++) {
+                if (mf_offset_shift(type)) sum[c][p] = _mm256_sub_epi16(sum[c][p], offset);
                 __m256i dot = _mm256_madd_epi16(one, sum[c][p]);
-                if (mf_has_fifth_bit(type)) dot = _mm256_add_epi32(dot, low[c][p]);
-                if (mf_offset(type)) {
-                    const int32_t *total = (const int32_t *)(const void *)((const uint8_t *)in->sum + c * in->stride);
-                    dot = _mm256_sub_epi32(dot, _mm256_set1_epi32(mf_offset(type) * total[b]));
-                }
+                if (type == MF_Q5_1) dot = _mm256_add_epi32(dot, low[c][p]);
                 acc[c][p] = _mm256_fmadd_ps(_mm256_mul_ps(from->d[b][p], d), _mm256_cvtepi32_ps(dot), acc[c][p]);
             }
         }

@@ -8,7 +8,7 @@ enum { PASS = 4, SUBS = 8 };
 typedef struct block_k {
     __m256i v[SUBS][8][MF_PANELS];
     __m256i scale[2 * SUBS][MF_PANELS]; /* each in both halves of a lane; 16 for Q6_K, 8 for the others */
-    __m256i fold[SUBS][MF_PANELS];      /* pairs that multiply sum16: minima, or 32 * scale of Q6_K */
+    __m256i minimum[SUBS][MF_PANELS];   /* alike; not of Q6_K */
     __m256 d[MF_PANELS], dmin[MF_PANELS];
 } block_k;
 
@@ -27,7 +27,6 @@ MF_AVX2_INLINE void unpack_scales(int type, const uint8_t *scales, int slot, blo
             const __m256i pair = widen(scales + MF_Q6K_SCALE + 16 * p);
             to->scale[2 * p][slot] = both_even(pair);
             to->scale[2 * p + 1][slot] = both_odd(pair);
-            to->fold[p][slot] = _mm256_slli_epi16(pair, 5);
         }
         return;
     }
@@ -36,8 +35,8 @@ MF_AVX2_INLINE void unpack_scales(int type, const uint8_t *scales, int slot, blo
         const __m256i pair = widen(scales + MF_K_SCALE + 16 * p), minimum = widen(scales + MF_K_MIN + 16 * p);
         to->scale[2 * p][slot] = both_even(pair);
         to->scale[2 * p + 1][slot] = both_odd(pair);
-        to->fold[2 * p][slot] = both_even(minimum);
-        to->fold[2 * p + 1][slot] = both_odd(minimum);
+        to->minimum[2 * p][slot] = both_even(minimum);
+        to->minimum[2 * p + 1][slot] = both_odd(minimum);
     }
 }
 
@@ -86,9 +85,12 @@ MF_AVX2_INLINE void unpack(int type, const uint8_t *quants, const uint8_t *scale
 
 typedef __m256i tile_ints[MF_TILE][MF_PANELS];
 
-/* Groups [first, first + groups) of a sub-block, scaled, onto the block's integer sums. */
+MF_AVX2_INLINE const void *at(const void *p, int64_t stride, int c) { return (const uint8_t *)p + c * stride; }
+
+/* Groups [first, first + groups) of a sub-block, scaled, onto the block's integer sums. shift: of the weights' offset,
+ * with pairs: the activation sums of these groups; 0 without offset. */
 MF_AVX2_INLINE void add_groups(int n, int first, int groups, const __m256i v[8][MF_PANELS], const __m256i *scale,
-                               const int8_t *q, int64_t stride, tile_ints total) {
+                               const int8_t *q, int shift, const int32_t *pairs, int64_t stride, tile_ints total) {
     tile_ints sum;
     MF_UNROLL for (int g = first; g < first + groups; g++) {
         const __m256i v0 = v[g][0], v1 = v[g][1];
@@ -100,37 +102,38 @@ MF_AVX2_INLINE void add_groups(int n, int first, int groups, const __m256i v[8][
             MF_KEEP(sum[c][1]);
         }
     }
-    MF_UNROLL for (int c = 0; c < n; c++) MF_UNROLL for (int p = 0; p < 2; p++) {
-        total[c][p] = _mm256_add_epi32(total[c][p], _mm256_madd_epi16(scale[p], sum[c][p]));
-        MF_KEEP(total[c][p]);
+    MF_UNROLL for (int c = 0; c < n; c++) {
+        if (shift) {
+            const __m256i offset = mf_offset_pair(shift, *(const int32_t *)at(pairs, stride, c));
+            MF_UNROLL for (int p = 0; p < 2; p++) sum[c][p] = _mm256_sub_epi16(sum[c][p], offset);
+        }
+        MF_UNROLL for (int p = 0; p < 2; p++) {
+            total[c][p] = _mm256_add_epi32(total[c][p], _mm256_madd_epi16(scale[p], sum[c][p]));
+            MF_KEEP(total[c][p]);
+        }
     }
 }
 
-MF_AVX2_INLINE const void *at(const void *p, int64_t stride, int c) { return (const uint8_t *)p + c * stride; }
-
-/* Two adjacent sums of 16 as one multiply-add operand. */
-MF_AVX2_INLINE __m256i sum_pair(const int16_t *sum16) { return _mm256_set1_epi32((int32_t)mf_load32(sum16)); }
-
-/* The integer sums of the fold: minima times sums, or the offset 32 of Q6_K. Minima repeat in both halves of a lane,
- * so a pair of sums of 16 meets its sub-block's minimum twice. */
-MF_AVX2_INLINE __m256i folded(const block_k *from, int p, const int16_t *sum16) {
-    __m256i total = _mm256_madd_epi16(from->fold[0][p], sum_pair(sum16));
+/* Minima times activation sums over a block. */
+MF_AVX2_INLINE __m256i minima(const block_k *from, int p, const int32_t *pairs32) {
+    __m256i total = _mm256_madd_epi16(from->minimum[0][p], _mm256_set1_epi32(pairs32[0]));
     MF_UNROLL for (int s = 1; s < SUBS; s++)
-        total = _mm256_add_epi32(total, _mm256_madd_epi16(from->fold[s][p], sum_pair(sum16 + 2 * s)));
+        total = _mm256_add_epi32(total, _mm256_madd_epi16(from->minimum[s][p], _mm256_set1_epi32(pairs32[s])));
     return total;
 }
 
 MF_AVX2_INLINE void finish(int type, int n, const block_k *from, int b, const mf_tile_input *in, tile_ints total,
                            mf_tile_sums *sums) {
     MF_UNROLL for (int c = 0; c < n; c++) {
-        const int16_t *sum16 = (const int16_t *)at(in->sum16, in->stride, c);
         const __m256 d = _mm256_broadcast_ss((const float *)at(in->d, in->stride, c) + b);
         MF_UNROLL for (int p = 0; p < 2; p++) {
-            const __m256i fold = folded(from, p, sum16 + 16 * b);
-            const __m256i dot = type == MF_Q6_K ? _mm256_sub_epi32(total[c][p], fold) : total[c][p];
             __m256 acc = sums->acc[c][p];
-            acc = _mm256_fmadd_ps(_mm256_mul_ps(from->d[p], d), _mm256_cvtepi32_ps(dot), acc);
-            if (type != MF_Q6_K) acc = _mm256_fnmadd_ps(_mm256_mul_ps(from->dmin[p], d), _mm256_cvtepi32_ps(fold), acc);
+            acc = _mm256_fmadd_ps(_mm256_mul_ps(from->d[p], d), _mm256_cvtepi32_ps(total[c][p]), acc);
+            if (type != MF_Q6_K) {
+                const int32_t *pairs32 = (const int32_t *)at(in->pairs32, in->stride, c) + SUBS * b;
+                const __m256 low = _mm256_cvtepi32_ps(minima(from, p, pairs32));
+                acc = _mm256_fnmadd_ps(_mm256_mul_ps(from->dmin[p], d), low, acc);
+            }
             sums->acc[c][p] = acc;
         }
     }
@@ -144,15 +147,14 @@ MF_AVX2_INLINE void tile(int type, int n, const block_k *from, int blocks, const
             const int8_t *q = in->q + MF_BLOCK_K * b + MF_BLOCK * s;
             const __m256i(*v)[MF_PANELS] = from->v[s];
             if (type == MF_Q4_K) {
-                add_groups(n, 0, 8, v, from->scale[s], q, in->stride, total);
+                add_groups(n, 0, 8, v, from->scale[s], q, 0, NULL, in->stride, total);
             } else if (type == MF_Q5_K) {
-                add_groups(n, 0, 4, v, from->scale[s], q, in->stride, total);
-                add_groups(n, 4, 4, v, from->scale[s], q, in->stride, total);
+                add_groups(n, 0, 4, v, from->scale[s], q, 0, NULL, in->stride, total);
+                add_groups(n, 4, 4, v, from->scale[s], q, 0, NULL, in->stride, total);
             } else {
-                add_groups(n, 0, 2, v, from->scale[2 * s], q, in->stride, total);
-                add_groups(n, 2, 2, v, from->scale[2 * s], q, in->stride, total);
-                add_groups(n, 4, 2, v, from->scale[2 * s + 1], q, in->stride, total);
-                add_groups(n, 6, 2, v, from->scale[2 * s + 1], q, in->stride, total);
+                const int32_t *pairs = in->pairs16 + 2 * (SUBS * b + s);
+                add_groups(n, 0, 4, v, from->scale[2 * s], q, 5, pairs, in->stride, total);
+                add_groups(n, 4, 4, v, from->scale[2 * s + 1], q, 5, pairs + 1, in->stride, total);
             }
         }
         finish(type, n, from, b, in, total, sums);

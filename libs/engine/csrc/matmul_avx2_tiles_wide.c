@@ -5,22 +5,32 @@
 
 enum { PASS_Q8 = 16, PASS_FLOAT = 256 };
 
-/* vpmaddubsw wants one unsigned side and Q8_0 has none within its 16 bits: weights are widened once per pass, and
- * activations by the sign-extending shifts below, shared by both panels. Even and odd bytes take turns. */
+/* vpmaddubsw wants one unsigned side and Q8_0 has none within its 16 bits, so both sides are widened: weights once per
+ * pass, activations once per chunk of columns. Of each group of four, bytes 0 and 2 make one operand, 1 and 3 the next. */
 typedef struct scratch_q8 {
-    __m256i even[PASS_Q8][8][MF_PANELS], odd[PASS_Q8][8][MF_PANELS];
+    __m256i v[PASS_Q8][16][MF_PANELS];
     __m256 d[PASS_Q8][MF_PANELS];
 } scratch_q8;
 
 _Static_assert(sizeof(scratch_q8) <= MF_PASS_BYTES, "the driver's scratch is too small");
+
+MF_AVX2 void mf_avx2_widen(const int8_t *q, int64_t k, int32_t *wide) {
+    for (int64_t i = 0; i < k; i += MF_BLOCK) {
+        const __m256i x = mf_load(q + i);
+        const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8), odd = _mm256_srai_epi16(x, 8);
+        const __m256i low = _mm256_unpacklo_epi32(even, odd), high = _mm256_unpackhi_epi32(even, odd);
+        _mm256_storeu_si256((__m256i *)(void *)(wide + i / 2), _mm256_permute2x128_si256(low, high, 0x20));
+        _mm256_storeu_si256((__m256i *)(void *)(wide + i / 2 + 8), _mm256_permute2x128_si256(low, high, 0x31));
+    }
+}
 
 static MF_AVX2 void q8_0_unpack(const uint8_t *quants, const uint8_t *scales, int blocks, int slot, void *to) {
     scratch_q8 *scratch = (scratch_q8 *)to;
     for (int b = 0; b < blocks; b++) {
         MF_UNROLL for (int g = 0; g < 8; g++) {
             const __m256i x = mf_load(quants + 256 * b + 32 * g);
-            scratch->even[b][g][slot] = _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8);
-            scratch->odd[b][g][slot] = _mm256_srai_epi16(x, 8);
+            scratch->v[b][2 * g][slot] = _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8);
+            scratch->v[b][2 * g + 1][slot] = _mm256_srai_epi16(x, 8);
         }
         scratch->d[b][slot] = mf_halves(scales + 16 * b);
     }
@@ -32,20 +42,17 @@ MF_AVX2_INLINE const float *at(const float *p, int64_t stride, int c) {
 
 MF_AVX2_INLINE void tile_q8(int n, const scratch_q8 *from, int blocks, const mf_tile_input *in, mf_tile_sums *sums) {
     for (int b = 0; b < blocks; b++) {
-        const int8_t *q = in->q + MF_BLOCK * b;
         __m256i sum[MF_TILE][MF_PANELS];
-        MF_UNROLL for (int c = 0; c < n; c++) MF_UNROLL for (int p = 0; p < 2; p++) sum[c][p] = _mm256_setzero_si256();
-        MF_UNROLL for (int g = 0; g < 8; g++)
+        MF_UNROLL for (int g = 0; g < 16; g++) {
+            const __m256i v0 = from->v[b][g][0], v1 = from->v[b][g][1];
             MF_UNROLL for (int c = 0; c < n; c++) {
-                const __m256i y = mf_words(q + c * in->stride + 4 * g);
-                const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(y, 8), 8), odd = _mm256_srai_epi16(y, 8);
-                MF_UNROLL for (int p = 0; p < 2; p++) {
-                    sum[c][p] = _mm256_add_epi32(sum[c][p], _mm256_madd_epi16(from->even[b][g][p], even));
-                    MF_KEEP(sum[c][p]);
-                    sum[c][p] = _mm256_add_epi32(sum[c][p], _mm256_madd_epi16(from->odd[b][g][p], odd));
-                    MF_KEEP(sum[c][p]);
-                }
+                const __m256i y = _mm256_set1_epi32(in->wide[c * in->wide_stride + 16 * b + g]);
+                sum[c][0] = g ? _mm256_add_epi32(sum[c][0], _mm256_madd_epi16(v0, y)) : _mm256_madd_epi16(v0, y);
+                MF_KEEP(sum[c][0]);
+                sum[c][1] = g ? _mm256_add_epi32(sum[c][1], _mm256_madd_epi16(v1, y)) : _mm256_madd_epi16(v1, y);
+                MF_KEEP(sum[c][1]);
             }
+        }
         MF_UNROLL for (int c = 0; c < n; c++) {
             const __m256 d = _mm256_broadcast_ss(at(in->d, in->stride, c) + b);
             MF_UNROLL for (int p = 0; p < 2; p++)

@@ -75,7 +75,7 @@ int64_t mf_activation_bytes(int kind, int64_t k) {
     } else if (kind == MF_ACTIVATION_Q8 && k % MF_BLOCK == 0) {
         bytes = k + 3 * 4 * mf_round_up(k / MF_BLOCK, 8);
     } else if (kind == MF_ACTIVATION_Q8_K && k % MF_BLOCK_K == 0) {
-        bytes = k + 4 * mf_round_up(k / MF_BLOCK_K, 8) + 2 * (k / 16);
+        bytes = k + 4 * mf_round_up(k / MF_BLOCK_K, 8) + 4 * (k / 16 + k / 32);
     }
     return mf_round_up(bytes, MF_ALIGNMENT);
 }

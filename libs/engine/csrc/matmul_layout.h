@@ -48,27 +48,40 @@ static inline const uint8_t *mf_panel(const mf_weight *w, int64_t panel) { retur
 
 static inline int64_t mf_round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-/* Planes of a quantized column. Q8: q[k], d[k/32], s[k/32], sum[k/32]. Q8_K: q[k], d[k/256], sum16[k/16]. */
+/* Planes of a quantized column. Q8: q[k], d[k/32], s[k/32], pairs[k/32]. Q8_K: q[k], d[k/256], pairs16[k/16],
+ * pairs32[k/32]. A pair is two 16-bit sums over a run of q: the low half of the weights at 4g and 4g + 1, the high half
+ * of those at 4g + 2 and 4g + 3, as the 16-bit halves of a multiply-add see them. */
 typedef struct mf_column {
     const int8_t *q;
     const float *d;
-    const float *s;       /* d * sum, Q8 only */
-    const int32_t *sum;   /* sum of a block's q, Q8 only */
-    const int16_t *sum16; /* sum of 16 q, Q8_K only */
+    const float *s;         /* d * sum of a block's q, Q8 only */
+    const int32_t *pairs;   /* over 32, Q8 only */
+    const int32_t *pairs16; /* over 16 and over 32, Q8_K only */
+    const int32_t *pairs32;
 } mf_column;
 
 static inline mf_column mf_column_of(int kind, int64_t k, const void *base) {
     const int8_t *q = (const int8_t *)base;
     const float *d = (const float *)(const void *)(q + k);
-    mf_column column = {q, d, NULL, NULL, NULL};
+    mf_column column = {q, d, NULL, NULL, NULL, NULL};
     if (kind == MF_ACTIVATION_Q8) {
         const int64_t blocks = mf_round_up(k / MF_BLOCK, 8);
         column.s = d + blocks;
-        column.sum = (const int32_t *)(const void *)(d + 2 * blocks);
+        column.pairs = (const int32_t *)(const void *)(d + 2 * blocks);
     } else if (kind == MF_ACTIVATION_Q8_K) {
-        column.sum16 = (const int16_t *)(const void *)(d + mf_round_up(k / MF_BLOCK_K, 8));
+        column.pairs16 = (const int32_t *)(const void *)(d + mf_round_up(k / MF_BLOCK_K, 8));
+        column.pairs32 = column.pairs16 + k / 16;
     }
     return column;
+}
+
+/* A pair of sums as one plane entry, and its total. */
+static inline int32_t mf_pair(int32_t low, int32_t high) {
+    return (int32_t)((uint32_t)(uint16_t)low | (uint32_t)(uint16_t)high << 16);
+}
+
+static inline int32_t mf_pair_total(int32_t pair) {
+    return (int16_t)(uint16_t)((uint32_t)pair & 0xffffu) + (int16_t)(uint16_t)((uint32_t)pair >> 16);
 }
 
 /* Store 8 results of one panel and column; the last panel may hold fewer rows. */

@@ -26,6 +26,15 @@ static float quantize_block(const float *x, int n, int8_t *q) {
     return amax / 127.0f;
 }
 
+static int32_t sum_pair(const int8_t *q, int n) {
+    int32_t low = 0, high = 0;
+    for (int i = 0; i < n; i += 4) {
+        low += q[i] + q[i + 1];
+        high += q[i + 2] + q[i + 3];
+    }
+    return mf_pair(low, high);
+}
+
 static void quantize(int kind, int64_t k, const float *x, void *target) {
     if (kind == MF_ACTIVATION_F32) {
         memcpy(target, x, (size_t)k * 4);
@@ -33,22 +42,19 @@ static void quantize(int kind, int64_t k, const float *x, void *target) {
     }
     const mf_column column = mf_column_of(kind, k, target);
     const int block = kind == MF_ACTIVATION_Q8 ? MF_BLOCK : MF_BLOCK_K;
+    int8_t *q = (int8_t *)target;
     for (int64_t b = 0; b < k / block; b++) {
-        int8_t *q = (int8_t *)column.q + b * block;
-        const float d = quantize_block(x + b * block, block, q);
+        const float d = quantize_block(x + b * block, block, q + b * block);
         ((float *)column.d)[b] = d;
-        int32_t sum = 0;
-        for (int i = 0; i < block; i++) {
-            sum += q[i];
-            if (kind == MF_ACTIVATION_Q8_K && i % 16 == 15) {
-                ((int16_t *)column.sum16)[b * 16 + i / 16] = (int16_t)sum;
-                sum = 0;
-            }
-        }
         if (kind == MF_ACTIVATION_Q8) {
-            ((int32_t *)column.sum)[b] = sum;
-            ((float *)column.s)[b] = d * (float)sum;
+            const int32_t pair = sum_pair(q + b * block, block);
+            ((int32_t *)column.pairs)[b] = pair;
+            ((float *)column.s)[b] = d * (float)mf_pair_total(pair);
         }
+    }
+    if (kind == MF_ACTIVATION_Q8_K) {
+        for (int64_t i = 0; i < k / 16; i++) ((int32_t *)column.pairs16)[i] = sum_pair(q + 16 * i, 16);
+        for (int64_t i = 0; i < k / 32; i++) ((int32_t *)column.pairs32)[i] = sum_pair(q + 32 * i, 32);
     }
 }
 
@@ -129,12 +135,9 @@ static void panel_32(const mf_weight *w, const uint8_t *panel, column_group *gro
             for (int r = 0; r < MF_PANEL_ROWS; r++) group->acc[c][r] += group->minimum[c][r];
 }
 
-static int32_t row_minimum(const uint8_t *scales, int r, const int16_t *sum16) {
+static int32_t row_minimum(const uint8_t *scales, int r, const int32_t *pairs32) {
     int32_t sum = 0;
-    for (int s = 0; s < 8; s++) {
-        const int32_t sum32 = sum16[2 * s] + sum16[2 * s + 1];
-        sum += sum32 * scales[MF_K_MIN + 16 * (s / 2) + 2 * r + s % 2];
-    }
+    for (int s = 0; s < 8; s++) sum += mf_pair_total(pairs32[s]) * scales[MF_K_MIN + 16 * (s / 2) + 2 * r + s % 2];
     return sum;
 }
 
@@ -148,7 +151,7 @@ static float row_k(int type, const int8_t *q, const uint8_t *scales, int r, cons
     acc = fmaf(mf_half(mf_load16(scales + 2 * r)) * x->d[b], (float)isum, acc);
     if (type == MF_Q6_K) return acc;
     const float dmin = mf_half(mf_load16(scales + MF_K_DMIN + 2 * r));
-    return fmaf(-(dmin * x->d[b]), (float)row_minimum(scales, r, x->sum16 + 16 * b), acc);
+    return fmaf(-(dmin * x->d[b]), (float)row_minimum(scales, r, x->pairs32 + 8 * b), acc);
 }
 
 static void panel_k(const mf_weight *w, const uint8_t *panel, column_group *group) {
