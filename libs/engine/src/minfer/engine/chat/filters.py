@@ -12,7 +12,7 @@ import jinja2.filters
 from jinja2.exceptions import SecurityError
 
 from minfer.engine.chat.limits import BUDGET, Budget, check_format, check_width, limited_range
-from minfer.engine.chat.marked_text import joined, replaced, written
+from minfer.engine.chat.marked_text import MarkedText, joined, replaced, written
 
 Value = Any
 """Whatever a template computes with."""
@@ -66,13 +66,13 @@ def run_text_method(
     budget.spend(len(owner) // 8)
     result = run()
     budget.account(result)
-    if (
-        type(result) is str
-        and name not in _EXACT
-        and any(map(budget.is_written, (owner, *args, *kwargs.values())))
-    ):
-        return written(result)
-    return result
+    return result if name in _EXACT else _marked_if_written(result, (owner, *args, *kwargs.values()))
+
+
+def _marked_if_written(result: Value, values: Iterable[object]) -> Value:
+    """Where nobody followed the caller's text through an operation, its result counts as the caller's."""
+    is_plain = isinstance(result, str) and not isinstance(result, MarkedText)
+    return written(result) if is_plain and any(map(BUDGET.get().is_written, values)) else result
 
 
 def _check_pads(budget: Budget, name: str, value: object, args: Sequence[object]) -> None:
@@ -137,19 +137,32 @@ def _tojson(
     )
 
 
+_ENTITIES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"})
+
+
+def _escape(value: object) -> str:
+    """HTML entities, as text: there is no markup in a prompt, and markup would lose the marks."""
+    whole = text(value)
+    BUDGET.get().spend_text(6 * len(whole))
+    return whole.translate(_ENTITIES)
+
+
 OWN_FILTERS: Final[Mapping[str, Callable[..., Value]]] = {
     "join": _join_filter,
     "replace": _replace,
     "string": text,
     "sum": _sum_filter,
     "tojson": _tojson,
+    "e": _escape,
+    "escape": _escape,
+    "safe": text,
     "trim": lambda value, chars=None: text(value).strip(chars),
     "upper": lambda value: text(value).upper(),
     "lower": lambda value: text(value).lower(),
 }
 
 JINJA_FILTERS: Final = (
-    *("abs", "attr", "batch", "capitalize", "center", "count", "d", "default", "dictsort", "e", "escape"),
+    *("abs", "attr", "batch", "capitalize", "center", "count", "d", "default", "dictsort"),
     *(
         "first",
         "float",
@@ -164,10 +177,21 @@ JINJA_FILTERS: Final = (
         "map",
         "max",
     ),
-    *("min", "reject", "rejectattr", "reverse", "round", "safe", "select", "selectattr", "slice", "sort"),
+    *("min", "reject", "rejectattr", "reverse", "round", "select", "selectattr", "slice", "sort"),
     *("title", "truncate", "unique", "wordcount"),
 )
 """Left out: what is random, touches markup, or can grow without need."""
+
+
+_IMMEDIATE: Final = frozenset(
+    {"length", "count", "first", "last", "default", "d", "attr", "items", "reverse"}
+)
+"""Filters that do not look at all of their value."""
+
+_LOOKING_TESTS: Final = frozenset(
+    {"in", "eq", "==", "equalto", "ne", "!=", "lt", "<", "lessthan", "le", "<=", "gt", ">", "greaterthan"}
+    | {"ge", ">="}
+)
 
 
 def limited_filter(name: str, filter_: Callable[..., Value]) -> Callable[..., Value]:
@@ -185,26 +209,25 @@ def limited_filter(name: str, filter_: Callable[..., Value]) -> Callable[..., Va
             check_format(text(values[0]))
         elif name in {"batch", "slice"} and len(values) > 1:
             limited_range(values[1])
-        for value in values:
-            budget.spend(budget.weight(value) // 16)
+        if name not in _IMMEDIATE:
+            for value in values:
+                budget.spend(budget.weight(value) // 16)
         result = filter_(*args, **kwargs)
         budget.account(result)
-        if type(result) is str and name not in _EXACT and any(map(budget.is_written, values)):
-            return written(result)
-        return result
+        return result if name in _EXACT else _marked_if_written(result, values)
 
     return run
 
 
-def limited_test(test: Callable[..., Value]) -> Callable[..., Value]:
+def limited_test(name: str, test: Callable[..., Value]) -> Callable[..., Value]:
     """The test, charged."""
 
     @wraps(test)
     def run(*args: Value, **kwargs: Value) -> Value:
         budget = BUDGET.get()
         budget.spend(2)
-        for value in args:
-            if isinstance(value, list | tuple | dict):
+        if name in _LOOKING_TESTS:
+            for value in args:
                 budget.spend(budget.weight(value) // 16)
         return test(*args, **kwargs)
 

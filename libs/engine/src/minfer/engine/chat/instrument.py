@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jinja2
 import jinja2.ext
 import jinja2.nodes
 import jinja2.parser
@@ -32,11 +33,23 @@ class Instrument(jinja2.visitor.NodeTransformer):
     def visit_Compare(self, node: jinja2.nodes.Compare) -> jinja2.nodes.Node:  # noqa: N802
         self.generic_visit(node)
         operands = [node.expr, *(operand.expr for operand in node.ops)]
-        if not any(isinstance(operand, jinja2.nodes.Const) for operand in operands):
+        has_constant = any(isinstance(operand, jinja2.nodes.Const) for operand in operands)
+        if not has_constant or any(operand.op in {"in", "notin"} for operand in node.ops):
             node.expr = _call("compared", node.expr)
             for operand in node.ops:
                 operand.expr = _call("compared", operand.expr)
         return node
+
+    def visit_Getitem(self, node: jinja2.nodes.Getitem) -> jinja2.nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        if isinstance(node.arg, jinja2.nodes.Slice):
+            node.node = _call("sliced", node.node)
+        return node
+
+    def visit_ScopedEvalContextModifier(  # noqa: N802
+        self, node: jinja2.nodes.ScopedEvalContextModifier
+    ) -> jinja2.nodes.Node:
+        raise jinja2.TemplateSyntaxError("autoescape is for web pages, not for prompts", node.lineno)
 
     def _literal(self, node: jinja2.nodes.Expr) -> jinja2.nodes.Node:
         self.generic_visit(node)

@@ -92,6 +92,8 @@ class Budget:
             if isinstance(part, str):
                 weight += len(part) // 8 + 1
                 is_written = is_written or isinstance(part, MarkedText)
+            elif isinstance(part, int | float):
+                weight += 1
             else:
                 part_weight, part_is_written = self._look(part)
                 weight += part_weight

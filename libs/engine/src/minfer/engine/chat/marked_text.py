@@ -141,7 +141,7 @@ def _cut(text: str, start: int, stop: int) -> str:
     inside = tuple(
         (max(first, start) - start, min(last, stop) - start)
         for first, last in ranges(text)
-        if first < stop and last > start
+        if max(first, start) < min(last, stop)
     )
     return _with_ranges(str.__getitem__(text, slice(start, stop)), inside)
 

@@ -44,7 +44,7 @@ from minfer.engine.chat.limits import (
 )
 from minfer.engine.chat.marked_text import concatenated, written
 
-MAX_SOURCE: Final = 256 * 1024
+MAX_SOURCE: Final = 128 * 1024
 """Characters of a template; the largest known has 30 thousand."""
 
 
@@ -124,8 +124,13 @@ class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
 
     def compared(self, value: Value) -> Value:
         """Around an operand of a comparison."""
-        if not isinstance(value, str):
-            BUDGET.get().spend(BUDGET.get().weight(value) // 16)
+        BUDGET.get().spend(BUDGET.get().weight(value) // 16)
+        return value
+
+    def sliced(self, value: Value) -> Value:
+        """Around what a slice is cut out of."""
+        if isinstance(value, str | list | tuple):
+            BUDGET.get().spend(1 + len(value) // 8)
         return value
 
     def getattr(self, obj: Value, attribute: str) -> Value:
@@ -161,12 +166,12 @@ class _Sandbox(jinja2.sandbox.ImmutableSandboxedEnvironment):
         budget = BUDGET.get()
         budget.spend(CALL_COST)
         given = {name: value for name, value in kwargs.items() if name not in _SCOPE_ARGUMENTS}
-        for value in (*args, *given.values()):
-            if isinstance(value, list | tuple | dict):
-                budget.spend(budget.weight(value) // 16)
         owner = getattr(obj, "__self__", None)
         if isinstance(owner, str):
             return run_text_method(budget, obj.__name__, owner, args, given, lambda: obj(*args, **given))
+        if owner is not None:  # list.index and loop.changed compare what they are given
+            for value in args:
+                budget.spend(budget.weight(value) // 16)
         if owner is not None and not isinstance(owner, _OWNERS) and obj.__name__ not in _METHODS:
             raise SecurityError(f"{obj.__name__!r} of {type(owner).__name__!r} may not be called")
         result = super().call(context, obj, *args, **kwargs)
@@ -189,6 +194,13 @@ def _raise_exception(message: object = "") -> str:
     raise RefusalError(str(message))
 
 
+class _Namespace(jinja2.utils.Namespace):
+    """Jinja's namespace, printed without its content."""
+
+    def __repr__(self) -> str:
+        return "<Namespace>"
+
+
 def _dict(*args: Value, **kwargs: Value) -> dict[Value, Value]:
     return dict(*args, **kwargs)
 
@@ -207,9 +219,14 @@ def environment() -> jinja2.Environment:
     filters = {name: sandbox.filters[name] for name in JINJA_FILTERS} | dict(OWN_FILTERS)
     sandbox.filters = {name: limited_filter(name, filter_) for name, filter_ in filters.items()}
     tests: Mapping[str, Value] = sandbox.tests
-    sandbox.tests = {name: limited_test(test) for name, test in tests.items()}
+    sandbox.tests = {name: limited_test(name, test) for name, test in tests.items()}
     del sandbox.globals["lipsum"]
-    sandbox.globals |= {"range": limited_range, "dict": _dict, "raise_exception": _raise_exception}
+    sandbox.globals |= {
+        "range": limited_range,
+        "dict": _dict,
+        "namespace": _Namespace,
+        "raise_exception": _raise_exception,
+    }
     return sandbox
 
 

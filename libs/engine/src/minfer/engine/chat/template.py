@@ -28,7 +28,6 @@ from minfer.engine.chat.segments import Encoder, Segment, encode_segments, segme
 if TYPE_CHECKING:
     import jinja2
 
-    from minfer.gguf import Metadata
 
 _SECONDS: Final = 5.0
 _KEY: Final = "tokenizer.chat_template"
@@ -83,7 +82,7 @@ class ChatTemplate:
 
     @classmethod
     def from_metadata(
-        cls, metadata: Metadata, tokenizer: Vocabulary, variant: str = "default"
+        cls, metadata: Mapping[str, Any], tokenizer: Vocabulary, variant: str = "default"
     ) -> ChatTemplate | None:
         """The template that a model file brings along; None if it has none (of that variant)."""
         sources = {name: _string(metadata, f"{_KEY}.{name}") for name in ("tool_use", variant)}
@@ -280,7 +279,7 @@ def _special_texts(tokenizer: Vocabulary) -> dict[str, str]:
     }
 
 
-def _string(metadata: Metadata, key: str) -> str:
+def _string(metadata: Mapping[str, Any], key: str) -> str:
     value = metadata.get(key)
     return value if isinstance(value, str) else ""
 
