@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from minfer.engine.graph.ops import Weight
     from minfer.gguf import GGUFFile
 
-_PANEL_WEIGHTS = 1 << 19  # weights decoded at a time: 2 MiB of float32
+_PANEL_WEIGHTS = 1 << 18  # weights decoded at a time: 1 MiB of float32 stays near the core
 
 
 class Matrix(Protocol):
@@ -181,7 +181,7 @@ def expert_parts(weight: Weight) -> Iterator[Weight]:
 
 def _in_pieces(part: Weight, out: Floats) -> list[tuple[Weight, Floats]]:
     """A large matrix as several tasks, so that threads share it evenly."""
-    step = max(1, 8 * _PANEL_WEIGHTS // part.n_columns)
+    step = max(1, 16 * _PANEL_WEIGHTS // part.n_columns)
     return [
         (_rows_of(part, part.first_row + at, min(step, part.n_rows - at)), out[at : at + step])
         for at in range(0, part.n_rows, step)
