@@ -99,6 +99,14 @@ def test_more_experts_used_than_there_are_is_refused() -> None:
         _graph(TINY_MODELS["llama-experts"], {"llama.expert_used_count": 5})
 
 
+def test_experts_have_a_width_of_their_own_or_share_the_dense_one() -> None:
+    llama, qwen = TINY_MODELS["llama-experts"], TINY_MODELS["qwen3moe"]
+    assert _graph(llama, {"llama.expert_feed_forward_length": 7}) == _graph(llama, {})
+    assert _graph(qwen, {"qwen3moe.feed_forward_length": 7}) == _graph(qwen, {})
+    shared = {"qwen3moe.feed_forward_length": 2 * qwen.feed_forward}  # two experts are used
+    assert _graph(qwen, shared, without="qwen3moe.expert_feed_forward_length") == _graph(qwen, {})
+
+
 def test_a_missing_key_is_named() -> None:
     with pytest.raises(MetadataKeyError, match=r"qwen2\.block_count"):
         _graph(TINY_MODELS["qwen2"], {}, without="qwen2.block_count")

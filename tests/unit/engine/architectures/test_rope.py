@@ -74,12 +74,9 @@ def test_yarn_mixes_by_the_turns_of_each_pair() -> None:
     assert config.total_magnitude == pytest.approx(1 + 0.1 * math.log(8))
 
 
-def test_yarn_log_multiplier_takes_magnitude_back() -> None:
-    config = _read(
-        scaling__type="yarn", scaling__factor=8.0, scaling__yarn_log_multiplier=0.5, scaling__attn_factor=1.25
-    )
-    growth = 0.1 * math.log(8)
-    assert config.total_magnitude == pytest.approx(1.25 * (1 + growth) / (1 + 0.5 * growth))
+def test_yarn_grows_the_files_own_magnitude() -> None:
+    config = _read(scaling__type="yarn", scaling__factor=8.0, scaling__attn_factor=1.25)
+    assert config.total_magnitude == pytest.approx(1.25 * (1 + 0.1 * math.log(8)))
 
 
 def test_the_files_divisors_divide() -> None:

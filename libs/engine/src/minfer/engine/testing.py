@@ -96,6 +96,7 @@ def _metadata(model: TinyModel) -> dict[str, Plain]:
     if model.n_experts:
         pairs[f"{name}.expert_count"] = model.n_experts
         pairs[f"{name}.expert_used_count"] = 2
+        pairs[f"{name}.expert_feed_forward_length"] = model.feed_forward
     if name == "gemma3":
         pairs[f"{name}.attention.sliding_window"] = model.window
     return pairs | _vocabulary(model)

@@ -6,7 +6,7 @@ Rotated features are paired as halves; the head width does not follow from the m
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from minfer.engine.architectures.family import Family
@@ -41,11 +41,11 @@ class Config:
         """From the metadata under the architecture's name. Raises ModelFileError."""
         prefix = metadata.string("general.architecture")
         sizes = Sizes.read(metadata, prefix)
-        return cls(
-            sizes,
-            RopeConfig.read(metadata, prefix, sizes.head_dim, sizes.n_context),
-            Experts.read(metadata, prefix, sizes.feed_forward),
-        )
+        mixture = Experts.read(metadata, prefix, sizes.feed_forward)
+        if mixture is not None:
+            n_hidden = metadata.integer(f"{prefix}.expert_feed_forward_length", 0)
+            mixture = replace(mixture, n_hidden=n_hidden or sizes.feed_forward // mixture.n_used)
+        return cls(sizes, RopeConfig.read(metadata, prefix, sizes.head_dim, sizes.n_context), mixture)
 
 
 def build(config: Config, file: TensorSource, options: BuildOptions) -> Graph:

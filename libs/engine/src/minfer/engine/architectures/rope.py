@@ -39,7 +39,6 @@ class RopeConfig:
     magnitude: float = 1.0
     beta_fast: float = 32.0
     beta_slow: float = 1.0
-    log_multiplier: float = 0.0
 
     @classmethod
     def read(cls, metadata: Metadata, prefix: str, head_dim: int, n_context: int) -> Self:
@@ -62,7 +61,6 @@ class RopeConfig:
             number.read("scaling.attn_factor", 1.0),
             number.read("scaling.yarn_beta_fast", 32.0),
             number.read("scaling.yarn_beta_slow", 1.0),
-            metadata.number(f"{at}.scaling.yarn_log_multiplier", 0.0),
         )
 
     def frequencies(self, divisors: Sequence[float] | None = None) -> tuple[float, ...]:
@@ -86,9 +84,7 @@ class RopeConfig:
         """The factor on cosine and sine."""
         if self.kind != "yarn" or self.factor <= 1.0:
             return self.magnitude
-        growth = 0.1 * math.log(self.factor)
-        ratio = (1.0 + growth) / (1.0 + growth * self.log_multiplier)
-        return self.magnitude * ratio
+        return self.magnitude * (1.0 + 0.1 * math.log(self.factor))
 
     def _extrapolated_shares(self) -> list[float]:
         """For each pair the share, 0 to 1, of its trained frequency that YaRN keeps."""

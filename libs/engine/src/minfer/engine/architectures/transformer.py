@@ -144,29 +144,21 @@ class Experts:
     n_experts: int
     n_used: int
     n_hidden: int
-    weights_scale: float = 1.0
 
     @classmethod
     def read(cls, metadata: Metadata, prefix: str, n_hidden: int) -> Self | None:
-        """None when the model has no experts. `n_hidden` holds unless the file gives experts their own."""
+        """The counts under `prefix`; None when the model has no experts."""
         count = _Counts(metadata, prefix)
         if metadata.integer(f"{prefix}.expert_count", 0) == 0:
             return None
         n_experts = count.read("expert_count", most=1 << 16)
-        factor = metadata.number(f"{prefix}.expert_weights_scale", 0.0)
-        return cls(
-            n_experts,
-            count.read("expert_used_count", most=n_experts),
-            metadata.integer(f"{prefix}.expert_feed_forward_length", 0) or n_hidden,
-            factor or 1.0,
-        )
+        return cls(n_experts, count.read("expert_used_count", most=n_experts), n_hidden)
 
 
 def experts(g: GraphBuilder, x: Value, how: Experts, kind: ops.ActivationKind) -> Value:
     """The gated feed-forward network of the experts that a softmax over all chooses, weights summing to 1."""
     logits = g.linear(x, "ffn_gate_inp", how.n_experts)
-    choice = ops.Route("softmax", how.n_used, renormalise=True, scale=how.weights_scale)
-    route = g.route(logits, choice, "ffn_route")
+    route = g.route(logits, ops.Route("softmax", how.n_used, renormalise=True), "ffn_route")
     gate = g.expert_linear(x, route, "ffn_gate_exps", how.n_experts, how.n_hidden)
     up = g.expert_linear(x, route, "ffn_up_exps", how.n_experts, how.n_hidden)
     hidden = g.glu(gate, up, kind, "ffn_glu")

@@ -16,9 +16,9 @@ LOGITS_AT_ONCE = 1 << 22
 
 @dataclass(slots=True)
 class Answers:
-    """What StepResult carries of the logits, one entry for each row."""
+    """What StepResult carries of the logits, one entry for each row. All logits come in one piece."""
 
-    logits: list[Floats] = field(default_factory=list)
+    logits: Floats | None = None
     top_ids: list[list[int]] = field(default_factory=list)
     top_logits: list[list[float]] = field(default_factory=list)
     listed: list[list[float]] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Answers:
             if query.listed:
                 self.listed.append(row[list(query.listed[at])].tolist())
         if query.top == 0:
-            self.logits.append(logits)
+            self.logits = logits
 
 
 def top_ids(row: Floats, k: int) -> npt.NDArray[np.intp]:

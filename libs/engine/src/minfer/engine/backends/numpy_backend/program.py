@@ -49,13 +49,13 @@ class NumpyProgram:
         self._graph = graph
         self._options = options
         self._compact = options.weights == "blockwise"
-        self._weights = WeightStore(file, resident=not self._compact)
+        self._weights = WeightStore(file, resident=not self._compact, n_threads=options.n_threads)
         self._tapped = frozenset(options.taps)
         head = next((i for i, node in enumerate(graph) if isinstance(node.op, ops.Head)), len(graph.nodes))
         instructions = _instructions(graph, Context(self._weights, graph.cache_slots, self._tapped))
         self._body = [step for step in instructions if step.outputs[0] < head]
         self._tail = [step for step in instructions if step.outputs[0] >= head]
-        self._weights.load(options.n_threads)
+        self._weights.load()
         self.n_bytes = self._weights.n_bytes
 
     def new_cache(self, n_blocks: tuple[int, ...]) -> NumpyCache:
@@ -74,7 +74,8 @@ class NumpyProgram:
         """Run one step. Raises Cancelled between layers."""
         if not isinstance(cache, NumpyCache):
             raise TypeError("the cache belongs to another backend")
-        use_threads(self._options.n_threads)
+        # Threads that decode panels multiply by them too, each on its own.
+        use_threads(1 if self._compact else self._options.n_threads)
         with np.errstate(all="ignore"):
             step = self._step(batch, cache)
             values: list[Any] = [None] * len(self._graph.nodes)
@@ -84,7 +85,7 @@ class NumpyProgram:
             answers = self._answers(step, values, taps, query)
         taps.update(step.probabilities)
         return StepResult(
-            np.concatenate(answers.logits) if answers.logits else None,
+            answers.logits,
             answers.top_ids,
             answers.top_logits,
             answers.listed,

@@ -49,23 +49,29 @@ class ResidentMatrix:
 
 
 class StoredMatrix:
-    """Left as the file stores it; a few rows at a time become float32 while they are needed."""
+    """Left as the file stores it; panels of rows become float32 while they are needed."""
 
     n_bytes = 0
 
-    def __init__(self, file: GGUFFile, parts: Sequence[Weight]) -> None:
+    def __init__(self, file: GGUFFile, parts: Sequence[Weight], pool: ThreadPoolExecutor) -> None:
         """Keeps a view of the file's mapping, which outlives the file's own use of it."""
         self._parts = [Stored(file, part) for part in parts]
-        self._n_out = sum(part.n_rows for part in parts)
+        self._pool = pool
 
     def product(self, x: Floats) -> Floats:
-        """x · Wᵀ, one panel of W after another."""
-        y = np.empty((len(x), self._n_out), np.float32)
-        at = 0
+        """x · Wᵀ; each thread decodes a panel of W and multiplies by it."""
+        y = np.empty((len(x), sum(part.n_rows for part in self._parts)), np.float32)
+        first, panels = 0, []
         for part in self._parts:
-            for panel in part.panels():
-                np.matmul(x, panel.T, out=y[:, at : at + len(panel)])
-                at += len(panel)
+            panels += [(part, span, slice(first + span.start, first + span.stop)) for span in part.spans()]
+            first += part.n_rows
+
+        def fill(panel: tuple[Stored, slice, slice]) -> None:
+            part, rows, columns = panel
+            np.matmul(x, part.decoded(rows).T, out=y[:, columns])
+
+        for _ in self._pool.map(fill, panels):
+            pass
         return y
 
     def rows(self, ids: Integers) -> Floats:
@@ -82,16 +88,19 @@ class Stored:
         self._n_columns = weight.n_columns
         self._row_bytes = self._form.n_bytes(weight.n_columns)
         first = weight.first_row * self._row_bytes
-        self._n_rows = weight.n_rows * max(1, weight.n_experts)
-        self._data = file.data(weight.name)[first : first + self._n_rows * self._row_bytes]
+        self.n_rows = weight.n_rows * max(1, weight.n_experts)
+        self._data = file.data(weight.name)[first : first + self.n_rows * self._row_bytes]
 
-    def panels(self) -> Iterator[Floats]:
-        """All rows as float32, a panel (rows, columns) at a time."""
+    def spans(self) -> Iterator[slice]:
+        """All rows, a panel at a time."""
         step = max(1, _PANEL_WEIGHTS // self._n_columns)
-        for first in range(0, self._n_rows, step):
-            last = min(first + step, self._n_rows)
-            data = self._data[first * self._row_bytes : last * self._row_bytes]
-            yield self._form.decode(data).reshape(-1, self._n_columns)
+        for first in range(0, self.n_rows, step):
+            yield slice(first, min(first + step, self.n_rows))
+
+    def decoded(self, rows: slice) -> Floats:
+        """Neighbouring rows as float32 (rows, columns)."""
+        data = self._data[rows.start * self._row_bytes : rows.stop * self._row_bytes]
+        return self._form.decode(data).reshape(-1, self._n_columns)
 
     def rows(self, ids: Integers) -> Floats:
         """Some rows as float32, by number."""
@@ -103,11 +112,13 @@ class WeightStore:
     """Hands out the matrices of a graph; equal requests share one.
 
     resident: decode everything into float32 when `load` is called. Otherwise only vectors are kept.
+    n_threads decode together.
     """
 
-    def __init__(self, file: GGUFFile, *, resident: bool) -> None:
+    def __init__(self, file: GGUFFile, *, resident: bool, n_threads: int) -> None:
         self.resident = resident
         self.n_bytes = 0
+        self._pool = ThreadPoolExecutor(n_threads)
         self._file = file
         self._matrices: dict[tuple[Weight, ...], Matrix] = {}
         self._vectors: dict[Weight, Floats] = {}
@@ -117,7 +128,8 @@ class WeightStore:
     def vector(self, weight: Weight) -> Floats:
         """A stored vector, or one row for each expert [n_experts, n_columns], decoded at once."""
         if weight not in self._vectors:
-            data = np.concatenate(list(Stored(self._file, weight).panels()))
+            stored = Stored(self._file, weight)
+            data = np.array(stored.decoded(slice(0, stored.n_rows)))
             self._vectors[weight] = data if weight.n_experts else data[0]
             self.n_bytes += data.nbytes
         return self._vectors[weight]
@@ -136,19 +148,19 @@ class WeightStore:
 
     def table(self, weight: Weight) -> Matrix:
         """An embedding table: the matrix if the head needs it too, else rows decoded when looked up."""
-        return self._matrices.get((weight,)) or StoredMatrix(self._file, (weight,))
+        return self._matrices.get((weight,)) or StoredMatrix(self._file, (weight,), self._pool)
 
-    def load(self, n_threads: int) -> None:
+    def load(self) -> None:
         """Decode what was asked for, in parallel, and let go of the file's pages."""
-        with ThreadPoolExecutor(n_threads) as pool:
-            for _ in pool.map(self._fill, self._pending):
-                pass
+        for _ in self._pool.map(self._fill, self._pending):
+            pass
         for name in {weight.name for weight, _ in self._pending}:
             self._file.release(name)
         self._pending.clear()
 
     def clear(self) -> None:
-        """Forget every matrix."""
+        """Forget every matrix and end the threads."""
+        self._pool.shutdown()
         self._matrices.clear()
         self._vectors.clear()
         self._experts.clear()
@@ -156,7 +168,7 @@ class WeightStore:
 
     def _new(self, parts: tuple[Weight, ...]) -> Matrix:
         if not self.resident:
-            return StoredMatrix(self._file, parts)
+            return StoredMatrix(self._file, parts, self._pool)
         data = np.empty((sum(part.n_rows for part in parts), parts[0].n_columns), np.float32)
         at = 0
         for part in parts:
@@ -167,10 +179,9 @@ class WeightStore:
 
     def _fill(self, task: tuple[Weight, Floats]) -> None:
         weight, out = task
-        at = 0
-        for panel in Stored(self._file, weight).panels():
-            out[at : at + len(panel)] = panel
-            at += len(panel)
+        stored = Stored(self._file, weight)
+        for span in stored.spans():
+            out[span] = stored.decoded(span)
 
 
 def expert_parts(weight: Weight) -> Iterator[Weight]:
