@@ -165,7 +165,8 @@ def test_every_pre_tokenizer(pre: str) -> None:
         ids = {ours.token_text(i): i for i in range(ours.n_vocab)}
         rule = ByteLevelBPE(ids, merges, PRE_TOKENIZERS[pre])
     with LlamaModel(path, vocab_only=True, overrides={"tokenizer.ggml.pre": pre}) as reference:
-        for drawn in _random_texts(pre, _N_STRINGS // 3):
+        # llama.cpp's regex engine takes milliseconds for each string of the narrowed ones.
+        for drawn in _random_texts(pre, 100 if pre in _NARROWED else _N_STRINGS // 3):
             text = drawn.encode("ascii", "ignore").decode() if pre in _NARROWED else drawn
             if "<|endoftext|>" in text or not text:
                 continue
