@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,8 @@ from types import TracebackType
 from minfer.core.errors import MinferError
 
 STATE_DIRECTORY = ".minfer"  # everything in the cache that is not a model: locks, records, partial files
+
+_WAIT_S = 0.2
 
 
 class ModelInUseError(MinferError):
@@ -74,15 +77,16 @@ def removing(cache: Path, model: str) -> Iterator[None]:
 
 @contextmanager
 def downloading(cache: Path, model: str, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Be the one process that downloads `model`; `on_wait` is called once when another one is at it.
+    """Be the one process that downloads `model`; while another one is at it, call `on_wait` repeatedly.
 
-    After waiting, look again before downloading: the other process has probably finished the work.
+    `on_wait` may show how far the other one is, and may raise to stop waiting. Afterwards, look again before
+    downloading: the other process has probably finished the work.
     """
     descriptor = _open(cache, model, "download")
     try:
-        if not _try_lock(descriptor):
+        while not _try_lock(descriptor):
             on_wait()
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            time.sleep(_WAIT_S)
         yield
     finally:
         os.close(descriptor)

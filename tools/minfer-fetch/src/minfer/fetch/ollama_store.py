@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from minfer.core.reference import OllamaReference
-from minfer.fetch.download.engine import partial_directory
+from minfer.fetch.download.partial import partial_directory
 from minfer.fetch.publish import disk_error, make_directory, sync_directory
 from minfer.store.progress import OnProgress, Progress
 from minfer.store.records import Record, write_record

@@ -10,6 +10,7 @@ from typing import Any
 
 from minfer.core.errors import UsageError
 from minfer.core.reference import NameReference, PathReference, RemoteReference, parse_reference
+from minfer.fetch.download.partial import n_bytes_of
 from minfer.fetch.hashing import hash_file
 from minfer.fetch.publish import disk_error
 from minfer.fetch.sources import SOURCES, Plan, PlannedFile, Source
@@ -82,15 +83,33 @@ def obtain(
     source = source_of(reference)
     plan = source.plan(reference, settings)
 
-    def on_wait() -> None:
-        on_progress(Progress(str(reference), note="another process is downloading it; waiting"))
-
-    with _locked(settings, plan, on_wait):
+    with _locked(settings, plan, _Watcher(plan, settings, on_progress)):
         found = None if refresh else _cached(reference, settings)
         found = found or already_there(plan, settings, on_progress)
         if found is not None:
             return Pulled(found, True)
         return Pulled(source.fetch(plan, settings, on_progress), False)
+
+
+class _Watcher:
+    """Says once that another process downloads the model, and from then on how far that one is."""
+
+    def __init__(self, plan: Plan, settings: Settings, on_progress: OnProgress) -> None:
+        self._plan = plan
+        self._cache = settings.cache
+        self._on_progress = on_progress
+        self._is_first = True
+
+    def __call__(self) -> None:
+        if self._is_first:
+            note = "another process is downloading it; waiting"
+            self._on_progress(Progress(str(self._plan.reference), note=note))
+            self._is_first = False
+        for file in self._plan.files:
+            if file.n_bytes and file.sha256:
+                n_done = n_bytes_of(self._cache, file.sha256)
+                name = file.path.rpartition("/")[2]
+                self._on_progress(Progress(name, min(n_done, file.n_bytes), file.n_bytes))
 
 
 @contextmanager

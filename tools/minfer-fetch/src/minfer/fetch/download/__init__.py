@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minfer.fetch.download.engine import DEFAULT_JOBS, download, n_bytes_here, partial_directory
+from minfer.fetch.download.engine import DEFAULT_JOBS, download
 from minfer.fetch.download.errors import (
     AccessDeniedError,
     AnswerError,
@@ -25,6 +25,7 @@ from minfer.fetch.download.errors import (
 )
 from minfer.fetch.download.http import Answer, HttpClient
 from minfer.fetch.download.job import FileJob
+from minfer.fetch.download.partial import n_bytes_of, partial_directory
 from minfer.fetch.download.redirects import Credentials
 from minfer.fetch.download.retry import RetryPolicy
 from minfer.fetch.download.settings import NetworkSettings
@@ -56,6 +57,6 @@ __all__ = [
     "StalledError",
     "TlsError",
     "download",
-    "n_bytes_here",
+    "n_bytes_of",
     "partial_directory",
 ]

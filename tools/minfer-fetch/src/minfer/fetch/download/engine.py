@@ -25,9 +25,8 @@ from minfer.fetch.download.http import HttpClient
 from minfer.fetch.download.job import FileJob
 from minfer.fetch.download.lock import FileLock
 from minfer.fetch.download.one_file import FileDownload
-from minfer.fetch.download.partial import Partial
+from minfer.fetch.download.partial import Partial, n_bytes_of, partial_directory
 from minfer.fetch.publish import check_space, disk_error, make_directory, publish
-from minfer.store.locks import STATE_DIRECTORY
 from minfer.store.progress import OnProgress, Progress
 from minfer.store.records import Record, read_record
 
@@ -54,25 +53,12 @@ def download(
         locks = {}
         for key in sorted({job.key for job in jobs}):  # one order for all processes: no deadlock
             lock = stack.enter_context(FileLock(directory / f"{key}.lock"))
-            _wait_for(lock, [job for job in jobs if job.key == key], directory, on_progress)
+            _wait_for(lock, [job for job in jobs if job.key == key], cache, on_progress)
             locks[key] = lock
         absent = [job for job in jobs if not _is_here(job, cache, locks[job.key].note)]
         if absent:
             _fetch_and_publish(absent, cache, client, locks, on_progress, n_jobs)
     return [cache / job.record.path for job in jobs]
-
-
-def partial_directory(cache: Path) -> Path:
-    """Where unfinished downloads, their journals and locks are."""
-    return cache / STATE_DIRECTORY / "partial"
-
-
-def n_bytes_here(cache: Path, job: FileJob) -> int:
-    """Bytes of an earlier attempt at `job`, not yet checked again; 0 when there are none."""
-    try:
-        return min(job.n_bytes, (partial_directory(cache) / f"{job.key}.partial").stat().st_size)
-    except OSError:
-        return 0
 
 
 def _fetch_and_publish(
@@ -86,7 +72,7 @@ def _fetch_and_publish(
     for job in jobs:
         _check_writable(cache / job.record.path)
     distinct = {job.key: job for job in jobs}
-    check_space(cache, sum(job.n_bytes - n_bytes_here(cache, job) for job in distinct.values()))
+    check_space(cache, sum(max(0, job.n_bytes - n_bytes_of(cache, job.key)) for job in distinct.values()))
     directory = partial_directory(cache)
     names = {key: key if locks[key].is_trusted else f"{key}.{secrets.token_hex(4)}" for key in distinct}
     tasks = [_task(job, directory, names[job.key], client) for job in distinct.values()]
@@ -170,7 +156,7 @@ def _digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _wait_for(lock: FileLock, jobs: list[FileJob], directory: Path, on_progress: OnProgress) -> None:
+def _wait_for(lock: FileLock, jobs: list[FileJob], cache: Path, on_progress: OnProgress) -> None:
     """Take `lock`; while another process has it, say how far that one is."""
     if lock.try_acquire():
         return
@@ -178,10 +164,7 @@ def _wait_for(lock: FileLock, jobs: list[FileJob], directory: Path, on_progress:
         on_progress(Progress(job.label, note="another process is downloading it; waiting"))
     while not lock.try_acquire():
         for job in jobs:
-            try:
-                n_done = (directory / f"{job.key}.partial").stat().st_size
-            except OSError:
-                n_done = 0
+            n_done = n_bytes_of(cache, job.key)
             on_progress(Progress(job.label, min(n_done, job.n_bytes), job.n_bytes))
         time.sleep(_WAIT_S)
 

@@ -24,6 +24,8 @@ from threading import BoundedSemaphore, Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from minfer.store.locks import STATE_DIRECTORY
+
 if TYPE_CHECKING:
     pass
 
@@ -43,6 +45,19 @@ class Identity:
     sha256: str
     etag: str
     path: str
+
+
+def partial_directory(cache: Path) -> Path:
+    """Where unfinished downloads, their journals and locks are."""
+    return cache / STATE_DIRECTORY / "partial"
+
+
+def n_bytes_of(cache: Path, key: str) -> int:
+    """Bytes of an unfinished download of `key`, not yet checked again; 0 when there are none."""
+    try:
+        return (partial_directory(cache) / f"{key}.partial").stat().st_size
+    except OSError:
+        return 0
 
 
 class Partial:
