@@ -24,7 +24,9 @@ def test_without_home_the_passwd_entry_decides() -> None:
     assert home_directory({"HOME": "relative"}) == Path(pwd.getpwuid(os.getuid()).pw_dir)
 
 
-def test_a_user_without_home_or_entry_still_has_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_home_or_entry_still_has_a_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def nobody(_: int) -> pwd.struct_passwd:
         raise KeyError("no such user")
 
@@ -33,6 +35,11 @@ def test_a_user_without_home_or_entry_still_has_a_cache(monkeypatch: pytest.Monk
     assert cache_directory({}) == Path(tempfile.gettempdir()) / f"minfer-{os.getuid()}" / "models"
     with pytest.raises(NoHomeError):
         expand_user("~/x", {})
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert cache_directory({}) == tmp_path / f"minfer-{os.getuid()}" / "models"
+    (tmp_path / f"minfer-{os.getuid()}").symlink_to("/etc")
+    with pytest.raises(NoHomeError, match="belongs to somebody else"):
+        cache_directory({})
 
 
 def test_other_users_homes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ _TRUE = ("1", "true", "yes", "on")
 
 
 class NoHomeError(UsageError):
-    """`~` or `~user` was written and no home directory is known for it."""
+    """A home directory is needed and none is known."""
 
     code = "no-home"
 
@@ -42,8 +43,23 @@ def cache_directory(environment: Mapping[str, str]) -> Path:
         return Path(expand_user(chosen, environment)).absolute()
     home = home_directory(environment)
     if home is None:
-        return Path(tempfile.gettempdir()) / f"minfer-{os.getuid()}" / "models"
+        return _temporary_directory() / "models"
     return home / ".cache" / "minfer" / "models"
+
+
+def _temporary_directory() -> Path:
+    """This user's directory below the temporary one, which everybody may write to."""
+    directory = Path(tempfile.gettempdir()) / f"minfer-{os.getuid()}"
+    try:
+        status = directory.lstat()
+    except OSError:
+        return directory
+    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
+        raise NoHomeError(
+            f"{str(directory)!r} belongs to somebody else, and no home directory is known",
+            hint="set MINFER_MODEL_DIR to a directory of yours",
+        )
+    return directory
 
 
 def is_offline(environment: Mapping[str, str]) -> bool:
@@ -74,7 +90,7 @@ def expand_user(path: str, environment: Mapping[str, str]) -> str:
     home = home_directory(environment, name)
     if home is None:
         raise NoHomeError(
-            f"no home directory is known for {name or 'this user'!r} in {path!r}",
+            f"{path!r} begins with a home directory, and none is known for {name or 'this user'}",
             hint="write the whole path, or ./~… for a file of that name",
         )
     return str(home) + slash + rest

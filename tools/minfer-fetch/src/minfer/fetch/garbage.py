@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from minfer.fetch.publish import disk_error
 from minfer.fetch.removal import prune_directories
 from minfer.store.locks import STATE_DIRECTORY
 from minfer.store.records import all_records, record_path
@@ -37,20 +38,25 @@ def find_garbage(cache: Path, *, older_than_days: float = 0.0) -> tuple[Garbage,
 
 
 def sweep(cache: Path, garbage: Garbage) -> bool:
-    """Remove it; False when somebody is using it."""
+    """Remove it; False when somebody is using it. Raises CacheNotWritableError."""
     with _unused(cache, garbage) as is_unused:
-        if not is_unused:
-            return False
-        if garbage.path.is_dir() and not garbage.path.is_symlink():
-            if garbage.kind == "directory":
-                prune_directories(cache, garbage.path)
-            else:
-                shutil.rmtree(garbage.path, ignore_errors=True)
-        else:
-            garbage.path.unlink(missing_ok=True)
-            if garbage.kind == "link":
-                prune_directories(cache, garbage.path.parent)
-    return True
+        if is_unused:
+            try:
+                _remove(cache, garbage)
+            except OSError as error:
+                raise disk_error(error, garbage.path) from error
+        return is_unused
+
+
+def _remove(cache: Path, garbage: Garbage) -> None:
+    if garbage.kind == "directory":
+        prune_directories(cache, garbage.path)
+    elif garbage.path.is_dir() and not garbage.path.is_symlink():
+        shutil.rmtree(garbage.path)
+    else:
+        garbage.path.unlink(missing_ok=True)
+        if garbage.kind == "link":
+            prune_directories(cache, garbage.path.parent)
 
 
 @contextmanager
