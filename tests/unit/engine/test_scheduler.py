@@ -1,19 +1,19 @@
-"""Sharing a step: decodes first, then prompts in order, never beyond the budget."""
+"""Sharing a step: decodes first, then prompts, never beyond the budget."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minfer.engine.scheduler import share_step
+from minfer.engine.scheduler import Pace, share_step
 
 
 def test_decodes_go_before_a_long_prompt() -> None:
     assert share_step([1000, 1, 1], 16) == [14, 1, 1]
 
 
-def test_prompts_share_what_is_left_in_their_order() -> None:
-    assert share_step([10, 20, 5], 16) == [10, 6, 0]
+def test_the_first_prompt_and_then_the_shortest_take_what_is_left() -> None:
+    assert share_step([10, 20, 5], 16) == [10, 1, 5]
 
 
 def test_more_decodes_than_budget() -> None:
@@ -25,3 +25,29 @@ def test_never_more_than_pending_nor_budget_and_no_budget_wasted(pending: list[i
     rows = share_step(pending, budget)
     assert all(0 <= row <= n_tokens for row, n_tokens in zip(rows, pending, strict=True))
     assert sum(rows) == min(budget, sum(pending))
+
+
+def test_a_limit_for_prompts_leaves_decodes_alone() -> None:
+    assert share_step([1000, 1, 1, 1000], 512, 16) == [16, 1, 1, 0]
+
+
+def test_a_short_prompt_passes_a_long_one_and_the_long_one_still_advances() -> None:
+    assert share_step([10_000, 30], 64) == [34, 30]
+
+
+def test_pace_fits_prompts_into_the_target() -> None:
+    pace = Pace(target=0.1)
+    assert pace.prompt_rows(n_decoding=4, most=512) == 512  # nothing is known yet
+    for _ in range(20):
+        pace.observe(n_decoding=4, n_prompt=0, seconds=0.02)
+        pace.observe(n_decoding=4, n_prompt=256, seconds=0.02 + 256 * 0.001)
+    rows = pace.prompt_rows(n_decoding=4, most=512)
+    assert rows == 56  # (0.08 - 0.02) / 0.001 = 60, in multiples of 8
+    assert pace.prompt_rows(n_decoding=0, most=512) == 512
+
+
+def test_pace_never_stops_prompts() -> None:
+    pace = Pace(target=0.01)
+    pace.observe(n_decoding=1, n_prompt=0, seconds=0.5)
+    pace.observe(n_decoding=1, n_prompt=64, seconds=1.0)
+    assert pace.prompt_rows(n_decoding=1, most=512) == 8

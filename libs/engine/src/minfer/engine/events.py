@@ -1,9 +1,11 @@
-"""What a generation tells its caller, in order: Prefilled, then Tokens, then Stopped."""
+"""What a generation tells its caller, in order: PromptTokens if asked for, Prefilled, Tokens, Stopped."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+
+from minfer.core.errors import MinferError
 
 
 class StopReason(StrEnum):
@@ -23,6 +25,18 @@ class Prefilled:
     n_prompt: int
     n_reused: int
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PromptToken:
+    """A token of the prompt, for requests that score it: what the model thought of it where it stands.
+
+    logprob: None for the first one, which has nothing before it.
+    """
+
+    id: int
+    logprob: float | None
+    alternatives: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,4 +67,11 @@ class Stopped:
     n_accepted: int = 0
 
 
-Event = Prefilled | Token | Stopped
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The end of this generation alone: its logits or its sampling failed. In place of Stopped."""
+
+    error: MinferError
+
+
+Event = Prefilled | PromptToken | Token | Stopped | Failed

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from minfer.core.errors import ContextOverflowError, MinferError
 from minfer.engine.backends.step import Cancelled, HeadQuery, StepBatch, StepResult
-from minfer.engine.events import Event, Prefilled
+from minfer.engine.events import Event, Failed, Prefilled
 from minfer.engine.generation import Generation, Request
+from minfer.engine.kv_blocks import ROOT, Digest
 from minfer.engine.sampling import Candidates, combine_queries
-from minfer.engine.scheduler import share_step
+from minfer.engine.scheduler import Pace, share_step
 
 if TYPE_CHECKING:
     from minfer.engine.kv_cache import CachedSequence, KVCache
@@ -36,30 +37,38 @@ class _Part:
 class GenerationLoop:
     """Runs any number of generations over one model and one KV cache, a step at a time."""
 
-    def __init__(self, model: Model, cache: KVCache, n_ctx: int, max_rows: int = 512) -> None:
-        """n_ctx bounds each generation; max_rows is the most tokens a step takes."""
+    def __init__(
+        self, model: Model, cache: KVCache, n_ctx: int, max_rows: int = 512, pace: Pace | None = None
+    ) -> None:
+        """n_ctx bounds each generation; max_rows is the most tokens a step takes. `pace` shortens steps
+        with prompts in them while others decode.
+        """
         self._model = model
         self._cache = cache
         self._store = cache.store
         self._n_ctx = n_ctx
         self._max_rows = max_rows
+        self._pace = pace or Pace()
         self._running: list[Generation] = []
         self.n_preempted = 0  # generations that lost their cache to an older one
         self._owned: set[int] = set()  # id(sequence) of those that end with their generation
         self._began: dict[int, tuple[float, int]] = {}  # id(generation) → start, tokens reused
 
-    def add(self, request: Request, sequence: CachedSequence | None = None) -> Generation:
+    def add(
+        self, request: Request, sequence: CachedSequence | None = None, salt: Digest = ROOT
+    ) -> Generation:
         """Queue a request. A `sequence` from an earlier one is reused as far as its tokens agree, and kept
-        afterwards; without one the cache is given back when the generation ends.
+        afterwards; without one the cache is given back when the generation ends, and prefixes are shared
+        with requests of the same `salt`.
 
         Raises ContextOverflowError when the prompt leaves no room for one token.
         """
         if len(request.prompt) >= self._n_ctx:
             raise PromptTooLongError(len(request.prompt), self._n_ctx)
         if sequence is None:
-            sequence = self._cache.new_sequence()
+            sequence = self._cache.new_sequence(salt)
             self._owned.add(id(sequence))
-        n_reused = self._reuse(sequence, request.prompt)
+        n_reused = 0 if request.scores_prompt else self._reuse(sequence, request.prompt)
         generation = Generation(request, sequence, self._model.tokenizer, self._n_ctx)
         self._began[id(generation)] = (time.perf_counter(), n_reused)
         self._running.append(generation)
@@ -102,48 +111,88 @@ class GenerationLoop:
         except Cancelled:
             return events + self.step()
         events += self._deliver(parts, query, result)
-        for generation in [one for one in self._running if one.stopped is not None]:
+        for generation in [one for one in self._running if one.stopped is not None or one.is_failed]:
             self.remove(generation)
         return events
 
+    def has_room(self, n_prompt: int) -> bool:
+        """Whether a prompt of that length fits beside all that runs, with a block for each to grow."""
+        n_missing = sum(max(0, len(one.ids) - one.sequence.length) for one in self._running)
+        return self._cache.has_room(n_prompt + n_missing + 1, n_spare=len(self._running))
+
     def _next_parts(self) -> list[_Part]:
-        pending = [len(one.pending) for one in self._running]
+        ready = [one for one in self._running if not one.is_paused]
+        ready = [one for index, one in enumerate(ready) if self._may_go_on(one, is_first=index == 0)]
+        pending = [len(one.pending) for one in ready]
+        n_decoding = sum(one.n_generated > 0 for one in ready)
+        shares = share_step(pending, self._max_rows, self._pace.prompt_rows(n_decoding, self._max_rows))
+        left = self._model.max_logit_rows
         parts: list[_Part] = []
-        for one, total, rows in zip(self._running, pending, share_step(pending, self._max_rows), strict=True):
+        for one, total, rows in zip(ready, pending, shares, strict=True):
             if not rows or len(one.pending) != total:
                 continue  # no share, or it has just lost its cache to an older one
             if rows < total:
                 one.drop_draft()  # drafted rows are verified in one step or not at all
-            n_rows = min(rows, len(one.pending))
-            if self._make_room(one, n_rows):
-                parts.append(_Part(one, n_rows, one.n_wanted if n_rows == len(one.pending) else 0))
-        if self._running and not parts:
-            raise CacheFullError(len(self._running[0].ids), self._n_ctx)
+            part = self._part(one, min(rows, len(one.pending)), left)
+            if part is not None and self._make_room(one, part.n_rows):
+                parts.append(part)
+                left -= part.n_wanted
+        if ready and not parts:
+            raise CacheFullError(len(ready[0].ids), self._n_ctx)
         return parts
+
+    @staticmethod
+    def _part(one: Generation, n_rows: int, n_logit_rows: int) -> _Part | None:
+        """The generation's part of the step, with no more logit rows than there are; None to wait."""
+        n_wanted = one.n_logit_rows(n_rows)
+        if n_wanted > n_logit_rows:
+            if n_wanted < n_rows or n_logit_rows == 0:
+                return None
+            n_rows = n_logit_rows  # it scores its prompt, and can do so in shorter pieces
+            n_wanted = one.n_logit_rows(n_rows)
+        return _Part(one, n_rows, n_wanted)
+
+    def _may_go_on(self, one: Generation, *, is_first: bool) -> bool:
+        """A preempted generation waits until it fits as a whole: else it would lose its cache again."""
+        if not one.is_preempted:
+            return True
+        if not is_first and not self._cache.has_room(len(one.ids) + 1, n_spare=len(self._running)):
+            return False
+        one.is_preempted = False
+        if not one.sequence.length and one.n_scored >= len(one.request.prompt):
+            self._cache.adopt(one.sequence, one.ids[:-1])
+        return True
 
     def _make_room(self, generation: Generation, n_rows: int) -> bool:
         """Reserve rows; when blocks lack, take them from the youngest, which computes them again later.
 
-        False: the generation has to wait for older ones.
+        False: the generation has to wait for older ones. Paused ones are taken from, whatever their age.
         """
-        younger = self._running[self._running.index(generation) + 1 :]
-        victims = [one for one in younger if one.sequence.length]
+        index = self._running.index(generation)
+        victims = [one for one in self._running[:index] if one.is_paused] + self._running[index + 1 :]
+        victims = [one for one in victims if one.sequence.length]
         while not self._cache.reserve(generation.sequence, n_rows):
             if not victims:
                 return False
             victim = victims.pop()
             victim.drop_draft()
+            victim.is_preempted = True
             self._cache.free(victim.sequence)
             self.n_preempted += 1
         return True
 
     def _run(self, parts: list[_Part]) -> tuple[HeadQuery, StepResult]:
         batch = self._batch(parts)
-        queries = [query for part in parts if part.n_wanted for query in part.generation.queries()]
+        queries = [
+            query for part in parts if part.n_wanted for query in part.generation.queries(part.n_wanted)
+        ]
         query = combine_queries(queries) if queries else HeadQuery(top=1)
+        began = time.perf_counter()
         result = self._model.program.run(
             batch, self._store, query, lambda: any(part.generation.is_cancelled for part in parts)
         )
+        n_decoding = sum(part.generation.n_generated > 0 for part in parts)
+        self._pace.observe(n_decoding, len(batch.ids) - n_decoding, time.perf_counter() - began)
         return query, result
 
     def _batch(self, parts: list[_Part]) -> StepBatch:
@@ -164,20 +213,30 @@ class GenerationLoop:
         for part in parts:
             generation = part.generation
             self._cache.commit(generation.sequence, generation.pending[: part.n_rows])
-            if not part.n_wanted:
-                continue
-            began = self._began.pop(id(generation), None)
-            if began is not None:
-                start, n_reused = began
-                n_prompt = len(generation.request.prompt)
-                yield generation, Prefilled(n_prompt, n_reused, time.perf_counter() - start)
             rows = []
             for _ in range(part.n_wanted):
                 rows.append(Candidates.of_step(result, row, query.listed[row] if query.listed else ()))
                 row += 1
-            for event in generation.advance(rows):
-                yield generation, event
-            self._cache.truncate(generation.sequence, generation.n_settled)
+            try:
+                for event in self._events(generation, rows):
+                    yield generation, event
+            except MinferError as error:  # it concerns this generation alone
+                generation.is_failed = True
+                yield generation, Failed(error)
+            if rows and not generation.is_failed:
+                self._cache.truncate(generation.sequence, generation.n_settled)
+
+    def _events(self, generation: Generation, rows: list[Candidates]) -> Iterator[Event]:
+        told = generation.score(rows)
+        yield from told
+        n_told = sum(one.logprob is not None for one in told)
+        if n_told == len(rows):
+            return
+        began = self._began.pop(id(generation), None)
+        if began is not None:
+            start, n_reused = began
+            yield Prefilled(len(generation.request.prompt), n_reused, time.perf_counter() - start)
+        yield from generation.advance(rows[n_told:])
 
 
 class PromptTooLongError(ContextOverflowError):
@@ -215,6 +274,8 @@ def generate(
     try:
         while generation.stopped is None:
             for _, event in loop.step():
+                if isinstance(event, Failed):
+                    raise event.error
                 yield event
     finally:
         loop.remove(generation)

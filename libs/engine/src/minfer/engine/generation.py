@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minfer.engine.backends.step import HeadQuery
-from minfer.engine.events import Event, Stopped, StopReason, Token
+from minfer.engine.events import Event, PromptToken, Stopped, StopReason, Token
 from minfer.engine.sampling import Candidates, SamplerChain
 from minfer.engine.stops import StopMatcher
 from minfer.engine.tokenizer.stream import Utf8Stream
@@ -32,13 +32,15 @@ class Request:
     """What to generate. params.seed must be settled (not -1).
 
     choice: index among several answers to one prompt; it is part of every draw.
-    n_alternatives: how many likely tokens each Token event lists.
+    n_alternatives: how many likely tokens each Token event lists. scores_prompt: tell of the prompt's
+    tokens too, which computes all of them anew.
     """
 
     prompt: tuple[int, ...]
     params: GenerationParams
     choice: int = 0
     n_alternatives: int = 0
+    scores_prompt: bool = False
     drafter: Drafter | None = None
 
 
@@ -52,6 +54,10 @@ class Generation:
         self.ids: list[int] = list(request.prompt)
         self.stopped: Stopped | None = None
         self.is_cancelled = False
+        self.is_failed = False
+        self.is_paused = False  # takes no part in steps; its reader is slow
+        self.is_preempted = False  # lost its cache, and computes it again when there is room
+        self.n_scored = 0 if request.scores_prompt else len(request.prompt)  # prompt tokens told of
         self.chain = SamplerChain(request.params, tokenizer)
         self._n_ctx = n_ctx
         self._tokenizer = tokenizer
@@ -86,13 +92,37 @@ class Generation:
         """Forget the guess; nothing but time depends on it."""
         self._draft = []
 
-    def queries(self) -> list[HeadQuery]:
-        """What each of the last n_wanted rows needs of the head."""
+    def n_logit_rows(self, n_rows: int) -> int:
+        """How many of the next n_rows pending ids, counted from their end, need logits."""
+        if self.n_scored < len(self.request.prompt):
+            first = max(self.n_scored - 1, 0)  # the row that tells of the next prompt token to score
+            return min(n_rows, max(0, self.sequence.length + n_rows - first))
+        return self.n_wanted if n_rows == len(self.pending) else 0
+
+    def queries(self, n_rows: int) -> list[HeadQuery]:
+        """What each row needs of the head that n_logit_rows counted."""
         n_at_least = self.request.n_alternatives
-        return [
+        scored = self._scored_by(n_rows)
+        queries = [HeadQuery(top=max(1, n_at_least), listed=((id_,),)) for id_ in scored]
+        return queries + [
             self.chain.query(self.ids + self._draft[:n_drafted], n_at_least)
-            for n_drafted in range(self.n_wanted)
+            for n_drafted in range(n_rows - len(scored))
         ]
+
+    def score(self, rows: Sequence[Candidates]) -> list[PromptToken]:
+        """The prompt's tokens that the first of these rows tell of; the rows after them are to advance."""
+        scored = self._scored_by(len(rows))
+        told: list[PromptToken] = []
+        if scored and not self.n_scored:
+            told.append(PromptToken(self.request.prompt[0], None))
+        for id_, candidates in zip(scored, rows, strict=False):
+            told.append(PromptToken(id_, candidates.logprob(id_), self._alternatives(candidates)))
+        self.n_scored += len(told)
+        return told
+
+    def _scored_by(self, n_rows: int) -> tuple[int, ...]:
+        first = max(self.n_scored, 1)
+        return self.request.prompt[first : first + n_rows]
 
     def advance(self, rows: Sequence[Candidates]) -> Iterator[Event]:
         """Draw one id for each row of candidates for as long as the draft was right; yields the events.
@@ -100,6 +130,9 @@ class Generation:
         `rows` are the candidates after the last known id and after each drafted one. The sequence may
         then hold rows of a wrong draft: all from `n_settled` on.
         """
+        if self.request.params.n_predict == 0:
+            yield self._stop(StopReason.LENGTH)
+            return
         if not self._decoding_since:
             self._decoding_since = time.perf_counter()
         draft, self._draft = self._draft, []

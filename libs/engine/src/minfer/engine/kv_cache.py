@@ -52,6 +52,12 @@ class CachedSequence:
         return len(self.ids)
 
 
+def shared_blocks(spec: CacheSpec, n_positions: int, n_sequences: int, max_step: int) -> int:
+    """Blocks for n_sequences that have n_positions together, however they share them."""
+    whole = -(-n_positions // BLOCK_POSITIONS) + n_sequences
+    return min(whole, n_sequences * blocks_for(spec, n_positions, max_step) + 1)
+
+
 class KVCache:
     """The block tables of all sequences of one cache."""
 
@@ -65,6 +71,27 @@ class KVCache:
     def n_free(self) -> tuple[int, ...]:
         """Free blocks of each group, those that still hold a known prefix included."""
         return tuple(pool.n_free for pool in self._pools)
+
+    @property
+    def n_positions(self) -> int:
+        """Positions that sequences without windows can hold together."""
+        return self._positions([pool.n_blocks for pool in self._pools])
+
+    @property
+    def n_positions_free(self) -> int:
+        """Those that are free, known prefixes included."""
+        return self._positions(self.n_free)
+
+    def _positions(self, n_blocks: Sequence[int]) -> int:
+        whole = [n for spec, n in zip(self._groups, n_blocks, strict=True) if spec.window is None]
+        return min(whole or n_blocks) * BLOCK_POSITIONS
+
+    def has_room(self, n_positions: int, n_spare: int = 0) -> bool:
+        """Whether so many new positions, and n_spare blocks besides, could be reserved in every group."""
+        return all(
+            blocks_for(spec, n_positions, REWIND) + n_spare <= pool.n_free
+            for spec, pool in zip(self._groups, self._pools, strict=True)
+        )
 
     def new_sequence(self, salt: Digest = ROOT) -> CachedSequence:
         """An empty sequence. A salt of its own hides its content from others, and theirs from it."""

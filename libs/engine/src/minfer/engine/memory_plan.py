@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from minfer.core.errors import NotEnoughMemoryError
 from minfer.core.units import human_bytes
-from minfer.engine.kv_cache import blocks_for
+from minfer.engine.kv_cache import blocks_for, shared_blocks
 
 if TYPE_CHECKING:
     from minfer.engine.backends.step import Backend, CompileOptions
@@ -71,15 +71,19 @@ class Planner:
     file: GGUFFile
     options: CompileOptions
 
-    def plan(self, n_ctx: int, available_bytes: int, n_sequences: int = 1) -> MemoryPlan:
-        """The memory that n_sequences contexts of n_ctx positions each take, beside the weights."""
+    def plan(
+        self, n_ctx: int, available_bytes: int, n_sequences: int = 1, *, is_shared: bool = False
+    ) -> MemoryPlan:
+        """The memory that n_sequences contexts of n_ctx positions each (is_shared: together) take, beside
+        the weights.
+        """
         one_row = replace(self.options, max_tokens=1, max_logit_rows=1)
         fixed = self.backend.plan_bytes(self.graph, self.file, one_row)
         program = self.backend.plan_bytes(self.graph, self.file, self.options)
         buffers = program - fixed + _PROCESS_BYTES
 
         def cache(length: int) -> int:
-            return self._cache_bytes(self.blocks(length, n_sequences))
+            return self._cache_bytes(self.blocks(length, n_sequences, is_shared=is_shared))
 
         room = available_bytes - fixed - buffers
         fitting = n_ctx
@@ -94,8 +98,11 @@ class Planner:
                     high = middle - 1
         return MemoryPlan(n_ctx, fixed, buffers, cache(n_ctx), available_bytes, fitting)
 
-    def blocks(self, n_ctx: int, n_sequences: int = 1) -> tuple[int, ...]:
-        """Cache blocks of each group for so many contexts of that length."""
+    def blocks(self, n_ctx: int, n_sequences: int = 1, *, is_shared: bool = False) -> tuple[int, ...]:
+        """Cache blocks of each group for so many contexts of that length, or of that length together."""
+        if is_shared:
+            most = self.options.max_tokens
+            return tuple(shared_blocks(spec, n_ctx, n_sequences, most) for spec in self.graph.cache_groups)
         return tuple(
             n_sequences * blocks_for(spec, n_ctx, self.options.max_tokens) for spec in self.graph.cache_groups
         )

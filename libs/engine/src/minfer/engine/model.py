@@ -135,12 +135,15 @@ class OpenedModel:
             )
         return graph
 
-    def plan(self, n_ctx: int, n_sequences: int = 1) -> MemoryPlan:
-        """The memory for n_sequences contexts of n_ctx each. With `auto` it settles how weights are kept."""
+    def plan(self, n_ctx: int, n_sequences: int = 1, *, is_shared: bool = False) -> MemoryPlan:
+        """The memory for n_sequences contexts of n_ctx each, or together (is_shared).
+
+        With `auto` it settles how weights are kept.
+        """
         available = available_memory()
-        plan = self._planner(self._weights).plan(n_ctx, available, n_sequences)
+        plan = self._planner(self._weights).plan(n_ctx, available, n_sequences, is_shared=is_shared)
         if not plan.fits and self.options.weights == "auto":
-            smaller = self._planner("blockwise").plan(n_ctx, available, n_sequences)
+            smaller = self._planner("blockwise").plan(n_ctx, available, n_sequences, is_shared=is_shared)
             if smaller.total_bytes < plan.total_bytes:
                 self._weights = "blockwise"
                 return smaller
@@ -204,11 +207,15 @@ class Model:
         self.n_threads = opened.n_threads
         self.threads_reason = opened.threads_reason
         self.notices = opened.notices
+        self.max_logit_rows = planner.options.max_logit_rows
         self._planner = replace(planner)
 
-    def new_cache(self, n_ctx: int, n_sequences: int = 1) -> KVCache:
-        """A KV cache for n_sequences contexts of n_ctx positions each; long ones may use short ones' room."""
-        n_blocks = self._planner.blocks(n_ctx, n_sequences)
+    def new_cache(self, n_ctx: int, n_sequences: int = 1, *, is_shared: bool = False) -> KVCache:
+        """A KV cache for n_sequences contexts of n_ctx positions each, or together (is_shared).
+
+        Long ones may use short ones' room.
+        """
+        n_blocks = self._planner.blocks(n_ctx, n_sequences, is_shared=is_shared)
         return KVCache(self.graph.cache_groups, n_blocks, self.program.new_cache(n_blocks))
 
     def close(self) -> None:
