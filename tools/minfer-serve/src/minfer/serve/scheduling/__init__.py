@@ -1,0 +1,1 @@
+"""Between the requests of clients and the one thread that runs the model."""
