@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Protocol
 
-from minfer.engine.events import Event, Prefilled, Stopped, Token
+from minfer.engine.events import Event, Failed, Prefilled, PromptToken, Stopped, Token
 
 
 class Sink(Protocol):
@@ -54,6 +54,10 @@ def _as_json(event: Event) -> dict[str, object]:
                 "n_reused": event.n_reused,
                 "ms": round(event.seconds * 1000, 3),
             }
+        case PromptToken():
+            return {"type": "prompt_token", "id": event.id, "logprob": event.logprob}
+        case Failed():
+            return {"type": "failed", "message": event.error.fact}
         case Token():
             line: dict[str, object] = {
                 "type": "token",
