@@ -84,6 +84,12 @@ def test_short_memory_leaves_weights_stored(path: Path, monkeypatch: pytest.Monk
             assert model.program.n_bytes < resident.weight_bytes // 4
 
 
+def test_weights_stay_stored_when_the_backend_is_asked_for_so(path: Path) -> None:
+    with open_model(path, LoadOptions(backend="numpy-blockwise")) as opened, opened.load() as model:
+        assert model.program.n_bytes < opened.file.n_bytes // 10
+        assert not model.notices
+
+
 def test_an_unsupported_architecture_is_refused_at_once(path: Path) -> None:
     with open_gguf(path) as file:
         write_gguf(path, encoded(file.metadata) | {"general.architecture": "mamba"}, tensors_of(file))

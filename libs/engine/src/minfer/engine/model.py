@@ -93,9 +93,8 @@ class OpenedModel:
             "as asked" if options.n_threads else f"of {budget.n_affinity} CPUs"
             if budget.quota is None else f"of {budget.n_affinity} CPUs, quota {budget.quota:g}"
         )  # fmt: skip
-        self._weights: Literal["resident", "blockwise"] = (
-            "blockwise" if options.weights == "blockwise" else "resident"
-        )
+        is_blockwise = options.weights == "blockwise" or self._choice.is_blockwise
+        self._weights: Literal["resident", "blockwise"] = "blockwise" if is_blockwise else "resident"
 
     @property
     def backend_name(self) -> str:
@@ -177,7 +176,7 @@ class OpenedModel:
     def notices(self) -> tuple[str, ...]:
         """What a user should know about how the model will run."""
         notes = [self._choice.notice] if self._choice.notice else []
-        if self._weights == "blockwise" and self.options.weights == "auto":
+        if self._weights == "blockwise" and self.options.weights == "auto" and not self._choice.is_blockwise:
             notes.append("memory is short: weights are decoded at each use, which is slow")
         return tuple(notes)
 

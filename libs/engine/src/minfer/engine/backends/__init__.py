@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from minfer.engine.backends.step import Backend
 
 VARIABLE = "MINFER_KERNELS"
+_NUMPY = ("numpy", "numpy-blockwise")
 
 
 class UnknownBackendError(UsageError):
@@ -22,20 +23,24 @@ class UnknownBackendError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A backend, why it was taken, and what a user should be told about it (empty: nothing)."""
+    """A backend, why it was taken, and what a user should be told about it (empty: nothing).
+
+    is_blockwise: weights shall be decoded at each use, although memory may suffice.
+    """
 
     backend: Backend
     reason: str
     notice: str = ""
+    is_blockwise: bool = False
 
 
 def available() -> tuple[str, ...]:
-    """The names `choice` takes on this machine, the best first: instruction sets, then `numpy`."""
+    """The names `choice` takes on this machine, the best first: instruction sets, then numpy's two ways."""
     try:
         from minfer.engine.backends.native import isas
     except ImportError:  # built without a compiler
-        return ("numpy",)
-    return (*isas(), "numpy")
+        return _NUMPY
+    return (*isas(), *_NUMPY)
 
 
 def choice(name: str | None = None) -> Choice:
@@ -51,8 +56,9 @@ def choice(name: str | None = None) -> Choice:
             hint=f"unset {VARIABLE}, or use one of: {', '.join(names)}",
         )
     if wanted:
-        return Choice(_backend(wanted), "as asked" if name else f"{VARIABLE}={wanted}")
-    if len(names) > 1:
+        reason = "as asked" if name else f"{VARIABLE}={wanted}"
+        return Choice(_backend(wanted), reason, is_blockwise=wanted == "numpy-blockwise")
+    if names != _NUMPY:
         return Choice(_backend(names[0]), "the fastest kernels this machine runs")
     return Choice(
         _backend("numpy"),
@@ -68,7 +74,7 @@ def choose(name: str | None = None) -> Backend:
 
 
 def _backend(name: str) -> Backend:
-    if name == "numpy":
+    if name in _NUMPY:
         from minfer.engine.backends.numpy_backend import NumpyBackend
 
         return NumpyBackend()
