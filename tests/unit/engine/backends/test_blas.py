@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine_steps import Runner, random_ids
 from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
+from engine_steps import Runner, random_ids
 from minfer.engine.backends.numpy_backend import NumpyBackend
 from minfer.engine.backends.step import CompileOptions
 from minfer.engine.testing import TINY_MODELS
