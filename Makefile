@@ -56,7 +56,7 @@ clean:
 
 .venv/.runtime: .venv/bin/python constraints.txt $(addsuffix /pyproject.toml,$(MEMBERS)) $(wildcard libs/engine/setup.py libs/engine/csrc/*.[ch] libs/engine/csrc/*/*.[ch] libs/engine/src/minfer/engine/*/*.pyx)
 	$(PYTHON) -m pip install -q --disable-pip-version-check -c constraints.txt -U pip setuptools wheel cython
-	MINFER_REQUIRE_NATIVE=1 $(PYTHON) -m pip install -q -c constraints.txt --no-build-isolation $(addprefix -e ./,$(MEMBERS))
+	PYTHONWARNINGS=ignore MINFER_REQUIRE_NATIVE=1 $(PYTHON) -m pip install -q -c constraints.txt --no-build-isolation $(addprefix -e ./,$(MEMBERS))
 	@touch $@
 
 .venv/.develop: .venv/.runtime pyproject.toml
