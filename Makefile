@@ -40,7 +40,7 @@ bench: $(DEVELOP)
 	$(PYTHON) -m bench
 
 proto: $(DEVELOP)
-	$(PYTHON) bench/../proto/generate.py
+	$(PYTHON) proto/generate.py
 
 clean:
 	rm -rf .venv build libs/*/build libs/*/src/*.egg-info tools/*/src/*.egg-info
@@ -54,7 +54,10 @@ clean:
 	  || { echo "no C compiler was found: apt-get install gcc libc6-dev" >&2; exit 1; }
 	$(SYSTEM_PYTHON) -m venv .venv
 
-.venv/.runtime: .venv/bin/python constraints.txt $(addsuffix /pyproject.toml,$(MEMBERS)) $(wildcard libs/engine/setup.py libs/engine/csrc/*.[ch] libs/engine/csrc/*/*.[ch] libs/engine/src/minfer/engine/*/*.pyx)
+# A stale extension is silent: every source of it is named here.
+NATIVE := $(shell find libs/engine/csrc libs/engine/src libs/engine/setup.py -name '*.c' -o -name '*.h' -o -name '*.pyx' -o -name '*.pxd' -o -name setup.py)
+
+.venv/.runtime: .venv/bin/python constraints.txt $(addsuffix /pyproject.toml,$(MEMBERS)) $(NATIVE)
 	$(PYTHON) -m pip install -q --disable-pip-version-check -c constraints.txt -U pip setuptools wheel cython
 	PYTHONWARNINGS=ignore MINFER_REQUIRE_NATIVE=1 $(PYTHON) -m pip install -q -c constraints.txt --no-build-isolation $(addprefix -e ./,$(MEMBERS))
 	@touch $@

@@ -1,0 +1,64 @@
+"""What starting must not import: the modules that are absent, not the time, which depends on the machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from minfer.engine.backends import available
+from minfer.engine.testing import TinyModel, tiny_model
+
+_HEAVY = (
+    "numpy",
+    "jinja2",
+    "regex",
+    "rich",
+    "requests",
+    "grpc",
+    "google",
+    "prompt_toolkit",
+    "pydantic",
+    "uvicorn",
+)
+
+_REPORT = "import sys; print(*sorted(name for name in {heavy} if name in sys.modules))"
+
+
+def _imported(code: str, *arguments: str) -> set[str]:
+    """Which heavy modules a fresh interpreter has after running the code; its last line of output."""
+    report = _REPORT.format(heavy=_HEAVY)
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{report}", *arguments], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("tool", ["run", "fetch"])
+def test_help_imports_nothing_heavy(tool: str) -> None:
+    code = (
+        f"import sys; sys.argv = ['minfer-{tool}', '--help']\n"
+        f"from minfer.{tool}.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as stop:\n    assert stop.code == 0"
+    )
+    assert _imported(code) == set()
+
+
+@pytest.mark.parametrize("module", ["minfer.engine", "minfer.engine.model", "minfer.gguf"])
+def test_finding_out_about_a_model_imports_nothing_heavy(module: str) -> None:
+    assert _imported(f"import {module}") == set()
+
+
+def test_a_native_one_shot_run_needs_neither_numpy_nor_jinja(tmp_path: Path) -> None:
+    if available() == ("numpy",):
+        pytest.skip("the native backend is not built here")
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(tiny_model(TinyModel("llama")))
+    code = (
+        "import sys; sys.argv = ['minfer-run', '-q', '--no-template', '-n', '2', sys.argv[1], 'Hi']\n"
+        "from minfer.run.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as stop:\n    assert stop.code == 0"
+    )
+    assert _imported(code, str(path)) <= {"regex"}
