@@ -74,7 +74,8 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class HeadLinear:
-    """One matrix for each head: `weight` is n_heads matrices [b, a]; x is [n_heads·a]. Inputs: x."""
+    """One matrix for each head: `weight` is n_heads matrices [b, a] (its n_experts is n_heads); x is
+    [n_heads·a]. Inputs: x."""
 
     weight: Weight
     n_heads: int
