@@ -168,6 +168,7 @@ def test_names_are_found_or_the_nearest_is_told() -> None:
         ("top_k", ["1", "2"], 2),
         ("stop_strings", ["a", "b"], ("a", "b")),
         ("dry_sequence_breakers", ["none"], ()),
+        ("stop_strings", "none", ("none",)),
         ("logit_bias", ["15043+1", "3-0.5", "4-inf"], ((15043, 1.0), (3, -0.5), (4, -math.inf))),
     ],
 )

@@ -42,6 +42,7 @@ class Knob:
 
     kind: "int", "float", "strings" or "biases". aliases: further names in request bodies. low, high:
     the bounds, included unless low_is_open. switches: flags without a value, and what they set.
+    empty_word: the word that a user types for an empty list.
     """
 
     kind: str
@@ -52,6 +53,7 @@ class Knob:
     high: float = _LARGEST
     low_is_open: bool = False
     switches: tuple[tuple[str, Value], ...] = ()
+    empty_word: str = ""
 
     @property
     def is_list(self) -> bool:
@@ -74,6 +76,7 @@ class _Limits(TypedDict, total=False):
     high: float
     low_is_open: bool
     switches: tuple[tuple[str, Value], ...]
+    empty_word: str
 
 
 def _knob(default: T, kind: str, text: str, flags: str, **limits: Unpack[_Limits]) -> T:
@@ -180,6 +183,7 @@ class GenerationParams:
         "strings",
         "text that ends a sequence for DRY; repeatable; the word none = no breakers",
         "--dry-sequence-breaker",
+        empty_word="none",
     )
     xtc_probability: float = _knob(
         0.0, "float", "chance that XTC removes the likeliest tokens; 0 = off", "--xtc-probability", high=1
@@ -301,7 +305,7 @@ def parse_value(name: str, texts: str | Sequence[str]) -> Value:
     if knob.kind == "biases":
         return tuple(_parse_bias(name, word) for word in words)
     if knob.kind == "strings":
-        return () if words == ["none"] else tuple(words)
+        return () if words == [knob.empty_word] else tuple(words)
     try:
         return int(words[-1]) if knob.kind == "int" else float(words[-1])
     except ValueError:

@@ -29,8 +29,8 @@ class Tail(Protocol):
     def mass(self, maximum: float, temperature: float) -> float:
         """Sum of exp((logit - maximum) / temperature) over the tail."""
 
-    def listed(self) -> tuple[list[int], list[float]]:
-        """Ids and logits of the whole tail, in total order."""
+    def first(self, n: int) -> Pool:
+        """Its first n candidates in total order (all if there are fewer), and the tail behind them."""
 
 
 class Pool(NamedTuple):
@@ -47,12 +47,12 @@ class Pool(NamedTuple):
         """The first n candidates; n is at most the number of listed ones."""
         return Pool(self.ids[:n], self.logits[:n])
 
-    def whole(self) -> Pool:
-        """The same pool with its tail listed."""
-        if self.tail is None:
+    def longer(self, n: int = 0) -> Pool:
+        """The same pool with at least n candidates listed, as far as there are; 0 = eight times as many."""
+        if self.tail is None or 0 < n <= len(self.ids):
             return self
-        ids, logits = self.tail.listed()
-        return Pool(self.ids + ids, self.logits + logits)
+        more = self.tail.first(n - len(self.ids) if n else 7 * len(self.ids))
+        return Pool(self.ids + more.ids, self.logits + more.logits, more.tail)
 
     def weights(self, temperature: float = 1.0) -> tuple[list[float], float]:
         """exp((logit - largest) / temperature) of each listed candidate, and the sum including the tail."""

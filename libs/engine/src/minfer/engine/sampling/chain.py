@@ -211,7 +211,7 @@ def _pick(pool: Pool, temperature: float, number: Uniform) -> tuple[int, float, 
     if index < len(weights):
         return index, weights[index] / total, pool
     if pool.tail is not None:
-        return _pick(pool.whole(), temperature, number)
+        return _pick(pool.longer(), temperature, number)
     index = max(index for index, weight in enumerate(weights) if weight > 0)  # rounding: the sum fell short
     return index, weights[index] / total, pool
 

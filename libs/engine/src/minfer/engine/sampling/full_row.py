@@ -31,15 +31,11 @@ def pool_of_row(row: Row, layers: Sequence[Changes]) -> Pool:
     for layer in layers:
         for id_, change in layer.items():
             logits[id_] = change.apply(float(logits[id_]))
-    ids = _first(logits, N_LISTED)
-    listed = logits[ids]
-    logits[ids] = -np.inf
-    n_left = int(np.count_nonzero(logits > -np.inf))
-    return Pool(ids.tolist(), listed.tolist(), _RowTail(logits) if n_left else None)
+    return _RowTail(logits).first(N_LISTED)
 
 
 class _RowTail:
-    """A row in which the listed candidates (and the banned ones) are minus infinity."""
+    """A row in which the candidates listed before (and the banned ones) are minus infinity."""
 
     def __init__(self, logits: Array) -> None:
         self._logits = logits
@@ -48,12 +44,19 @@ class _RowTail:
         """Sum of exp((logit - maximum) / temperature)."""
         import numpy as np
 
-        return float(np.exp((self._logits - maximum) / temperature).sum())
+        # float32 is ten times as fast, and the error of its sum is below that of the logits themselves.
+        scaled = ((self._logits - maximum) / temperature).astype(np.float32)
+        return float(np.exp(scaled).sum(dtype=np.float64))
 
-    def listed(self) -> tuple[list[int], list[float]]:
-        """Ids and logits in total order."""
-        ids = _first(self._logits, len(self._logits))
-        return ids.tolist(), self._logits[ids].tolist()
+    def first(self, n: int) -> Pool:
+        """The first n candidates in total order, and the tail behind them."""
+        import numpy as np
+
+        ids = _first(self._logits, n)
+        rest = self._logits.copy()
+        rest[ids] = -np.inf
+        has_more = bool(rest.max() > -np.inf)
+        return Pool(ids.tolist(), self._logits[ids].tolist(), _RowTail(rest) if has_more else None)
 
 
 def _first(logits: Array, n: int) -> Ids:

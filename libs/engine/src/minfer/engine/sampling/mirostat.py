@@ -17,12 +17,9 @@ _N_FOR_ESTIMATE: Final = 100  # the paper's m: candidates that the slope of Zipf
 
 def version_1(pool: Pool, temperature: float, mu: float, n_vocab: int) -> Pool:
     """Keep the k likeliest, with k from the estimated exponent of Zipf's law."""
-    if len(pool.ids) < _N_FOR_ESTIMATE:
-        pool = pool.whole()
+    pool = pool.longer(_N_FOR_ESTIMATE)
     k = _zipf_k(pool.logits[:_N_FOR_ESTIMATE], temperature, mu, n_vocab)
-    if len(pool.ids) < k:
-        pool = pool.whole()
-    return pool.keep(k)
+    return pool.longer(k).keep(k)
 
 
 def _zipf_k(logits: list[float], temperature: float, mu: float, n_vocab: int) -> int:
@@ -46,7 +43,7 @@ def version_2(pool: Pool, temperature: float, mu: float, n_vocab: int) -> Pool:
     for n, weight in enumerate(weights):
         if weight < least:
             return pool.keep(max(n, 1))
-    return pool if pool.tail is None else version_2(pool.whole(), temperature, mu, n_vocab)
+    return pool if pool.tail is None else version_2(pool.longer(), temperature, mu, n_vocab)
 
 
 def corrected(mu: float, probability: float, tau: float, eta: float) -> float:

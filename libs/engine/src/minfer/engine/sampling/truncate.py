@@ -7,6 +7,7 @@ each source is named.
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,14 +23,12 @@ Uniform = Callable[[bytes], float]
 
 def top_k(pool: Pool, params: GenerationParams, uniform: Uniform) -> Pool:
     """Keep the k likeliest (Fan et al. 2018, arXiv:1805.04833)."""
-    if len(pool.ids) < params.top_k:
-        pool = pool.whole()
-    return pool.keep(params.top_k)
+    return pool.longer(params.top_k).keep(params.top_k)
 
 
 def typical(pool: Pool, params: GenerationParams, uniform: Uniform) -> Pool:
     """Keep those whose surprise is nearest to the entropy (Meister et al. 2022, arXiv:2202.00666)."""
-    pool = pool.whole()
+    pool = pool.longer(sys.maxsize)
     weights, total = pool.weights()
     log_total = math.log(total)
     largest = pool.logits[0]
@@ -50,7 +49,7 @@ def top_p(pool: Pool, params: GenerationParams, uniform: Uniform) -> Pool:
     if n <= len(weights):
         return pool.keep(n)
     # Rounding can leave the whole sum below the wanted one.
-    return pool if pool.tail is None else top_p(pool.whole(), params, uniform)
+    return pool if pool.tail is None else top_p(pool.longer(), params, uniform)
 
 
 def min_p(pool: Pool, params: GenerationParams, uniform: Uniform) -> Pool:
@@ -59,7 +58,7 @@ def min_p(pool: Pool, params: GenerationParams, uniform: Uniform) -> Pool:
     for n, logit in enumerate(pool.logits):
         if logit < least:
             return pool.keep(max(n, 1))
-    return pool if pool.tail is None else min_p(pool.whole(), params, uniform)
+    return pool if pool.tail is None else min_p(pool.longer(), params, uniform)
 
 
 def xtc(pool: Pool, params: GenerationParams, uniform: Uniform) -> Pool:
@@ -70,7 +69,7 @@ def xtc(pool: Pool, params: GenerationParams, uniform: Uniform) -> Pool:
     least = params.xtc_threshold * total
     n_likely = next((n for n, weight in enumerate(weights) if weight < least), len(weights))
     if n_likely == len(weights) and pool.tail is not None:
-        return xtc(pool.whole(), params, uniform)
+        return xtc(pool.longer(), params, uniform)
     n_removed = max(n_likely - 1, 0)
     return Pool(pool.ids[n_removed:], pool.logits[n_removed:], pool.tail)
 
