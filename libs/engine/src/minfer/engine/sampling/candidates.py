@@ -91,7 +91,7 @@ class Candidates:
         """Row `row` of a step's result; `listed` are the ids that the step's query listed for it."""
         total = float(result.log_sum_exp[row])
         if result.logits is not None:
-            return cls((), (), total, row=result.logits[row])
+            return cls((), (), total, row=_row(result.logits, row))
         ids, logits = _plain(result.top_ids[row]), _plain(result.top_logits[row])
         if listed:
             known = set(ids)
@@ -116,6 +116,14 @@ class Candidates:
     def logprob(self, id_: int) -> float:
         """Natural log of the model's own probability of a candidate: no penalty, temperature 1."""
         return self.logit(id_) - self.log_sum_exp
+
+
+def _row(logits: Any, row: int) -> Row:  # noqa: ANN401 - a matrix of either backend
+    """One row of a matrix; memoryviews of two dimensions cannot be sliced."""
+    if not isinstance(logits, memoryview):
+        return logits[row]
+    n_vocab = logits.shape[1] if logits.shape else 0
+    return logits.cast("B").cast("f")[row * n_vocab : (row + 1) * n_vocab]
 
 
 def _plain(values: Sequence[int] | Sequence[float]) -> list[Any]:
