@@ -10,7 +10,8 @@
 void *mf_pages_new(int64_t n_bytes) {
     if (n_bytes <= 0) n_bytes = 1;
     void *pages = mmap(NULL, (size_t)n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return pages == MAP_FAILED ? NULL : pages;
+    if (pages == MAP_FAILED) return NULL;
+    return pages;
 }
 
 void mf_pages_free(void *pages, int64_t n_bytes) {

@@ -57,7 +57,7 @@ class NativeCache:
 
     def copy_block(self, group: int, source: int, target: int) -> None:
         """Copy one block of a group, all its layers."""
-        _check(self.native.copy(group, source, target), group, source)
+        _check(self.native.copy(group, source, target), group, max(source, target))
 
     def read_block(self, group: int, block: int) -> bytes:
         """The bytes of one block, by slot, kv head, keys and values."""
