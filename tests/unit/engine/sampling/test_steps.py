@@ -95,6 +95,8 @@ def test_dry_stops_at_sequence_breakers() -> None:
 def test_breakers_are_found_inside_and_across_tokens() -> None:
     words = Words(["a", ":", "x:y", "-", ">", "->", " -", "b"])
     assert find_breakers([":", "->"], words) == {1: [()], 2: [()], 5: [()], 3: [(4,)], 6: [(4,)]}
+    assert find_breakers(["->", "-"], words) == {5: [(), ()], 3: [(4,), ()], 6: [(4,), ()]}
+    assert find_breakers(["aa"], Words(["aa", "aaba", "a", "b"])) == {0: [()], 1: [()], 2: [(2,)]}
 
 
 def test_mirostat_2_cuts_by_surprise() -> None:

@@ -6,8 +6,11 @@ behaviour at sequence breakers is that of KoboldCpp and llama.cpp.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Final, Protocol
+from weakref import WeakKeyDictionary
 
 Breakers = Mapping[int, Sequence[tuple[int, ...]]]
 """For each token that can begin a sequence breaker: the tokens that must follow it to complete one."""
@@ -93,16 +96,53 @@ def find_breakers(texts: Sequence[str], vocabulary: Vocabulary) -> Breakers:
     A token that contains the text is one by itself; a token that ends in the text's beginning is one if
     the tokens of the rest follow.
     """
-    cut = [text.encode()[:_MAX_BREAKER_BYTES] for text in texts]
-    rests = [rest for text in cut for rest in _rests(text, vocabulary)]
+    pieces = _pieces_of(vocabulary)
     found: dict[int, list[tuple[int, ...]]] = {}
-    for id_ in range(vocabulary.n_vocab):
-        piece = vocabulary.piece(id_)
-        following: list[tuple[int, ...]] = [()] if any(text in piece for text in cut) else []
-        following += [ids for begin, ids in rests if piece.endswith(begin)]
-        if following:
-            found[id_] = following
+    for text in texts:
+        cut = text.encode()[:_MAX_BREAKER_BYTES]
+        whole = pieces.containing(cut)
+        for id_ in whole:
+            found.setdefault(id_, []).append(())
+        for begin, following in _rests(cut, vocabulary):
+            for id_ in pieces.ending_in(begin) - whole:
+                found.setdefault(id_, []).append(following)
     return found
+
+
+class _Pieces:
+    """All tokens of a vocabulary as one text, which is searched a hundred times faster than one by one."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        pieces = [vocabulary.piece(id_) for id_ in range(vocabulary.n_vocab)]
+        self._text = b"".join(pieces)
+        self._ends = list(accumulate(map(len, pieces)))
+
+    def containing(self, part: bytes) -> set[int]:
+        """Tokens that contain the part."""
+        places = [(at, bisect_right(self._ends, at)) for at in self._places(part)]
+        return {id_ for at, id_ in places if at + len(part) <= self._ends[id_]}
+
+    def ending_in(self, part: bytes) -> set[int]:
+        """Tokens that end in the part."""
+        places = [(at, bisect_right(self._ends, at)) for at in self._places(part)]
+        return {id_ for at, id_ in places if at + len(part) == self._ends[id_]}
+
+    def _places(self, part: bytes) -> Iterator[int]:
+        at = self._text.find(part)
+        while at >= 0:
+            yield at
+            at = self._text.find(part, at + 1)
+
+
+_PIECES: Final[WeakKeyDictionary[Vocabulary, _Pieces]] = WeakKeyDictionary()
+"""Of the vocabularies in use: a server makes a chain for every request."""
+
+
+def _pieces_of(vocabulary: Vocabulary) -> _Pieces:
+    known = _PIECES.get(vocabulary)
+    if known is None:
+        known = _PIECES[vocabulary] = _Pieces(vocabulary)
+    return known
 
 
 def _rests(text: bytes, vocabulary: Vocabulary) -> list[tuple[bytes, tuple[int, ...]]]:
