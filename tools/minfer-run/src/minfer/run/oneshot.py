@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -21,7 +22,7 @@ from minfer.run.output import SINKS, Sink
 from minfer.run.prompt import read_prompt
 from minfer.run.status import Status
 from minfer.run.wording import encode_prompt
-from minfer.store import Resolved, resolve
+from minfer.store import Resolved, hold, resolve
 
 if TYPE_CHECKING:
     from minfer.engine.model import OpenedModel
@@ -34,7 +35,8 @@ def run(settings: RunSettings) -> int:
     prompt = read_prompt(settings.words, settings.prompt_file)
     resolved = find_model(settings.reference, status)
     options = LoadOptions(n_threads=settings.n_threads, kv_type=settings.kv_type)
-    with open_for(settings, resolved.path, options) as opened:
+    held = hold(resolved) or nullcontext()
+    with held, open_for(settings, resolved.path, options) as opened:
         if settings.show_meta:
             status.metadata(opened.file)
         if settings.dump_graph is not None:

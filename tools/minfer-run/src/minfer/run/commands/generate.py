@@ -101,14 +101,14 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 @click.option("--verbose", is_flag=True, help="show the details of an unexpected failure")
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
               help="print the version and exit")  # fmt: skip
-def generate(model: str, words: tuple[str, ...], **values: Any) -> None:
+def generate(model: str, words: tuple[str, ...], **values: Any) -> int:
     """Answer a prompt with MODEL. The answer goes to stdout, everything else to stderr."""
     from minfer.run.oneshot import run
     from minfer.run.settings import RunSettings
 
     written = given(KNOBS, values, parse_value)
     params = profile(values["profile_name"]).updated(written)
-    run(
+    return run(
         RunSettings(
             reference=model,
             words=words,
