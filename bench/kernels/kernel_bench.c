@@ -2,18 +2,19 @@
  *
  * One column: GB/s of weights streamed from memory, beside the same buffer read by plain loads in the same rounds.
  * Many columns: multiply-adds per core cycle, beside a loop of register-only multiply-adds as the ceiling.
- * The machine is shared: every figure is the best and the median of many short alternating rounds.
- * Usage: kernel_bench [isa] [seconds per section]. */
-#define _POSIX_C_SOURCE 200809L
+ * The machine is shared: figures are the best tenth and the median of many short alternating rounds.
+ * Usage: kernel_bench [isa] [seconds per section] [huge]. */
+#define _GNU_SOURCE
 #include "minfer_matmul.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
-enum { ROUNDS = 200, STREAM_BYTES = 96 << 20, MOST_THREADS = 2 };
+enum { STREAM_BYTES = 96 << 20, MOST_THREADS = 2 };
 
 static const struct {
     int type;
@@ -52,69 +53,59 @@ static double core_clock(void) {
     return 4000 / best;
 }
 
+/* One thread's share of a stream: slices of panels, in turn multiplied and read. */
+enum { SLICES = 4000 };
+
 typedef struct job {
-    const mf_kernels *kernels; /* NULL: only read */
+    const mf_kernels *kernels;
     const mf_weight *weight;
     const void *activations;
     mf_output out;
-    int64_t first, last;
-    int columns;
+    int64_t first, last, slice; /* panels */
+    double limit;
     pthread_barrier_t *barrier;
+    int n;
+    double product[SLICES], read[SLICES];
     unsigned long long sum;
 } job;
 
+/* Four streams: one alone leaves the memory idle between its pages. */
 static unsigned long long read_bytes(const uint8_t *p, int64_t bytes) {
     typedef unsigned long long lanes __attribute__((vector_size(32), aligned(32)));
-    const lanes *v = (const lanes *)(const void *)p;
-    lanes a = {0}, b = {0}, c = {0}, d = {0};
-    for (int64_t i = 0; i + 4 <= bytes / 32; i += 4) {
-        a += v[i];
-        b += v[i + 1];
-        c += v[i + 2];
-        d += v[i + 3];
-    }
-    a += b + c + d;
-    return a[0] + a[1] + a[2] + a[3];
+    enum { STREAMS = 4 };
+    const int64_t quarter = bytes / STREAMS / 64 * 64;
+    lanes sum[STREAMS] = {{0}};
+    for (int64_t i = 0; i < quarter; i += 64)
+        for (int s = 0; s < STREAMS; s++) {
+            const lanes *v = (const lanes *)(const void *)(p + s * quarter + i);
+            sum[s] += v[0] + v[1];
+        }
+    const lanes all = sum[0] + sum[1] + sum[2] + sum[3];
+    return all[0] + all[1] + all[2] + all[3];
 }
 
-static void work(job *j) {
-    if (j->kernels) {
-        j->kernels->matmul(j->weight, j->activations, j->first, j->last, 0, j->columns, &j->out);
-    } else {
-        const int64_t bytes = j->weight->panel_bytes;
-        j->sum += read_bytes(j->weight->panels + j->first * bytes, (j->last - j->first) * bytes);
-    }
-}
-
-static void *worker(void *argument) {
+/* The slices of one round are far apart, so that neither finds its bytes in the cache. */
+static void *work(void *argument) {
     job *j = (job *)argument;
+    const int64_t bytes = j->weight->panel_bytes, half = (j->last - j->first) / 2;
+    int64_t at = 0;
     pthread_barrier_wait(j->barrier);
-    work(j);
+    for (const double end = seconds() + j->limit; j->n < SLICES && seconds() < end; j->n++) {
+        const int64_t p = j->first + at, far = j->first + (at + half) % (2 * half);
+        const double start = seconds();
+        j->kernels->matmul(j->weight, j->activations, p, p + j->slice, 0, 1, &j->out);
+        const double middle = seconds();
+        j->sum += read_bytes(j->weight->panels + far * bytes, j->slice * bytes);
+        j->product[j->n] = middle - start;
+        j->read[j->n] = seconds() - middle;
+        at += j->slice;
+        if (at + j->slice > half && at < half) at = half;
+        if (at + j->slice > 2 * half) at = 0;
+    }
     return NULL;
 }
 
-/* Seconds of one pass over the matrix with its panels split over the threads. */
-static double pass(job base, int threads) {
-    pthread_barrier_t barrier;
-    pthread_t id[MOST_THREADS];
-    job jobs[MOST_THREADS];
-    pthread_barrier_init(&barrier, NULL, (unsigned)threads);
-    const int64_t panels = mf_panel_count(base.weight->rows);
-    for (int t = 0; t < threads; t++) {
-        jobs[t] = base;
-        jobs[t].barrier = &barrier;
-        jobs[t].first = panels * t / threads;
-        jobs[t].last = panels * (t + 1) / threads;
-        if (t) pthread_create(&id[t], NULL, worker, &jobs[t]);
-    }
-    pthread_barrier_wait(&barrier);
-    const double start = seconds();
-    work(&jobs[0]);
-    for (int t = 1; t < threads; t++) pthread_join(id[t], NULL);
-    const double took = seconds() - start;
-    pthread_barrier_destroy(&barrier);
-    return took;
-}
+static int huge_pages;
 
 typedef struct fixture {
     mf_weight weight;
@@ -125,6 +116,7 @@ typedef struct fixture {
 static void *allocate(int64_t bytes) {
     void *p = aligned_alloc(1 << 21, (size_t)((bytes + (1 << 21) - 1) >> 21 << 21));
     if (!p) exit(2);
+    if (huge_pages) madvise(p, (size_t)bytes, MADV_HUGEPAGE);
     return p;
 }
 
@@ -156,28 +148,40 @@ static void drop(fixture *f) {
     free(f->out);
 }
 
+/* Bytes per second at a quantile of slice times, summed over threads. */
+static double rate(job *jobs, int threads, int read, double quantile, double bytes) {
+    double total = 0;
+    for (int t = 0; t < threads; t++) {
+        double *took = read ? jobs[t].read : jobs[t].product;
+        qsort(took, (size_t)jobs[t].n, sizeof(double), ascending);
+        total += bytes / took[(int)(quantile * (jobs[t].n - 1))];
+    }
+    return total * 1e-9;
+}
+
 static void stream(const mf_kernels *kernels, int t, double limit) {
     const int64_t k = mf_type_block(types[t].type) == 256 ? 2048 : 640;
-    const int64_t rows = STREAM_BYTES / mf_panel_bytes(types[t].type, k) * 8;
+    const int64_t rows = STREAM_BYTES / mf_panel_bytes(types[t].type, k) * 8, panels = mf_panel_count(rows);
     fixture f = make(kernels, types[t].type, rows, k, 1);
-    const double bytes = (double)mf_weight_bytes(types[t].type, rows, k);
+    static job jobs[MOST_THREADS];
     for (int threads = 1; threads <= MOST_THREADS; threads++) {
-        double read[ROUNDS], product[ROUNDS], ratio[ROUNDS];
-        int n = 0;
-        for (const double end = seconds() + limit; n < ROUNDS && (n < 5 || seconds() < end); n++) {
-            job base = {NULL, &f.weight, f.activations, {f.out, rows, NULL, 0}, 0, 0, 1, NULL, 0};
-            read[n] = pass(base, threads);
-            base.kernels = kernels;
-            product[n] = pass(base, threads);
-            ratio[n] = read[n] / product[n];
+        pthread_barrier_t barrier;
+        pthread_t id[MOST_THREADS];
+        pthread_barrier_init(&barrier, NULL, (unsigned)threads);
+        const int64_t slice = (512 << 10) / f.weight.panel_bytes;
+        for (int i = 0; i < threads; i++) {
+            jobs[i] = (job){.kernels = kernels, .weight = &f.weight, .activations = f.activations,
+                            .out = {f.out, rows, NULL, 0}, .first = panels * i / threads, .slice = slice,
+                            .last = panels * (i + 1) / threads, .limit = limit, .barrier = &barrier};
+            pthread_create(&id[i], NULL, work, &jobs[i]);
         }
-        qsort(read, (size_t)n, sizeof(double), ascending);
-        qsort(product, (size_t)n, sizeof(double), ascending);
-        qsort(ratio, (size_t)n, sizeof(double), ascending);
-        printf("%-5s 1 column  %d threads  %5.1f GB/s best %5.1f median | read %5.1f best %5.1f median | %3.0f%% best/best"
-               " %3.0f%% median of pairs\n",
-               types[t].name, threads, bytes / product[0] * 1e-9, bytes / product[n / 2] * 1e-9, bytes / read[0] * 1e-9,
-               bytes / read[n / 2] * 1e-9, 100 * read[0] / product[0], 100 * ratio[n / 2]);
+        for (int i = 0; i < threads; i++) pthread_join(id[i], NULL);
+        pthread_barrier_destroy(&barrier);
+        const double bytes = (double)(slice * f.weight.panel_bytes);
+        const double fast = rate(jobs, threads, 0, 0.1, bytes), read = rate(jobs, threads, 1, 0.1, bytes);
+        printf("%-5s 1 column  %d threads  %5.1f GB/s (median %5.1f) | plain reading %5.1f (median %5.1f) | %3.0f%%\n",
+               types[t].name, threads, fast, rate(jobs, threads, 0, 0.5, bytes), read,
+               rate(jobs, threads, 1, 0.5, bytes), 100 * fast / read);
     }
     drop(&f);
 }
@@ -195,19 +199,20 @@ static void multiply(const mf_kernels *kernels, int t, int columns, double clock
     }
     qsort(took, (size_t)n, sizeof(double), ascending);
     const double work = (double)rows * (double)k * columns;
-    printf("%-5s %3d columns 1 thread  %5.1f MAC/cycle best %5.1f median  (%5.1f GMAC/s best)\n", types[t].name, columns,
-           work / took[0] / clock, work / took[n / 2] / clock, work / took[0] * 1e-9);
+    printf("%-5s %3d columns 1 thread  %5.1f MAC/cycle (median %5.1f) %6.1f GMAC/s\n", types[t].name, columns,
+           work / took[n / 10] / clock, work / took[n / 2] / clock, work / took[n / 10] * 1e-9);
     drop(&f);
 }
 
 int main(int argc, char **argv) {
     const mf_kernels *kernels = argc > 1 ? mf_kernels_named(argv[1]) : mf_kernels_best();
     const double limit = argc > 2 ? atof(argv[2]) : 1.0, clock = core_clock();
+    huge_pages = argc > 3;
     if (!kernels) {
         fprintf(stderr, "kernel_bench: this machine does not run %s\n", argv[1]);
         return 1;
     }
-    printf("kernels %s, core clock %.2f GHz\n", kernels->name, clock * 1e-9);
+    printf("kernels %s, core clock %.2f GHz, %s pages\n", kernels->name, clock * 1e-9, huge_pages ? "huge" : "ordinary");
     static const int columns[] = {2, 3, 8, 64, 512};
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
         for (size_t c = 0; c < sizeof columns / sizeof columns[0]; c++)

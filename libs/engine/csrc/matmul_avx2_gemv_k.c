@@ -3,8 +3,6 @@
 
 #if MF_HAVE_AVX2
 
-enum { AHEAD = 2048 };
-
 MF_AVX2_INLINE __m256i both_even(__m256i x) { return _mm256_blend_epi16(x, _mm256_slli_epi32(x, 16), 0xaa); }
 MF_AVX2_INLINE __m256i both_odd(__m256i x) { return _mm256_blend_epi16(x, _mm256_srli_epi32(x, 16), 0x55); }
 MF_AVX2_INLINE __m256i widen(const uint8_t *p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)); }
@@ -47,28 +45,18 @@ MF_AVX2_INLINE __m256i minima(const uint8_t *scales, const int32_t *pairs32) {
     return total;
 }
 
-MF_AVX2_INLINE void gemv_q45(int type, const mf_span *span, const mf_column *x, int64_t column) {
-    const int quant_bytes = type == MF_Q4_K ? 1024 : 1280;
-    const int64_t blocks = span->weight->k / MF_BLOCK_K;
-    for (int64_t i = span->first; i < span->last; i++) {
-        const uint8_t *quants = mf_panel(span->weight, i), *scales = quants + blocks * quant_bytes;
-        __m256 acc = _mm256_setzero_ps();
-        for (int64_t b = 0; b < blocks; b++, quants += quant_bytes, scales += MF_K_SCALE_BYTES) {
-            for (int ahead = 0; ahead < quant_bytes; ahead += 64)
-                _mm_prefetch((const char *)quants + AHEAD + ahead, _MM_HINT_T0);
-            __m256i dot = _mm256_setzero_si256();
-            MF_UNROLL for (int p = 0; p < MF_PAIRS_K; p++) {
-                const int8_t *q = x->q + b * MF_BLOCK_K + 64 * p;
-                const __m256i scale = widen(scales + MF_K_SCALE + 16 * p);
-                dot = _mm256_add_epi32(dot, pair_dot(type, quants + 256 * p, quants + 1024, 2 * p, q, scale));
-            }
-            const __m256 d = _mm256_broadcast_ss(x->d + b);
-            acc = _mm256_fmadd_ps(_mm256_mul_ps(mf_halves(scales), d), _mm256_cvtepi32_ps(dot), acc);
-            const __m256 low = _mm256_cvtepi32_ps(minima(scales, x->pairs32 + 8 * b));
-            acc = _mm256_fnmadd_ps(_mm256_mul_ps(mf_halves(scales + MF_K_DMIN), d), low, acc);
-        }
-        mf_emit(span, column, i, acc);
+MF_AVX2_INLINE __m256 block_q45(int type, const uint8_t *quants, const uint8_t *scales, const mf_column *x, int64_t b,
+                                __m256 acc) {
+    __m256i dot = _mm256_setzero_si256();
+    MF_UNROLL for (int p = 0; p < MF_PAIRS_K; p++) {
+        const int8_t *q = x->q + b * MF_BLOCK_K + 64 * p;
+        const __m256i scale = widen(scales + MF_K_SCALE + 16 * p);
+        dot = _mm256_add_epi32(dot, pair_dot(type, quants + 256 * p, quants + 1024, 2 * p, q, scale));
     }
+    const __m256 d = _mm256_broadcast_ss(x->d + b);
+    acc = _mm256_fmadd_ps(_mm256_mul_ps(mf_halves(scales), d), _mm256_cvtepi32_ps(dot), acc);
+    const __m256 low = _mm256_cvtepi32_ps(minima(scales, x->pairs32 + 8 * b));
+    return _mm256_fnmadd_ps(_mm256_mul_ps(mf_halves(scales + MF_K_DMIN), d), low, acc);
 }
 
 /* Four weights of each row, sub-block s of a half: a nibble and two high bits. */
@@ -98,32 +86,51 @@ MF_AVX2_INLINE __m256i q6_half(const uint8_t *low, const uint8_t *high, const ui
     return total;
 }
 
-MF_AVX2_INLINE void gemv_q6(const mf_span *span, const mf_column *x, int64_t column) {
+MF_AVX2_INLINE __m256 block_q6(const uint8_t *quants, const uint8_t *scales, const mf_column *x, int64_t b, __m256 acc) {
+    const int8_t *q = x->q + b * MF_BLOCK_K;
+    const int32_t *pairs16 = x->pairs16 + 16 * b;
+    __m256i dot = q6_half(quants, quants + 1024, scales + MF_Q6K_SCALE, q, pairs16);
+    dot = _mm256_add_epi32(dot,
+                           q6_half(quants + 512, quants + 1280, scales + MF_Q6K_SCALE + 64, q + 128, pairs16 + 8));
+    const __m256 d = _mm256_mul_ps(mf_halves(scales), _mm256_broadcast_ss(x->d + b));
+    return _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(dot), acc);
+}
+
+/* One panel of each of `streams` streams. */
+MF_AVX2_INLINE void panels(int type, int streams, const mf_span *span, int64_t first, int64_t step, const mf_column *x,
+                           int64_t column) {
+    const int quant_bytes = type == MF_Q4_K ? 1024 : type == MF_Q5_K ? 1280 : 1536;
+    const int scale_bytes = type == MF_Q6_K ? MF_Q6K_SCALE_BYTES : MF_K_SCALE_BYTES;
     const int64_t blocks = span->weight->k / MF_BLOCK_K;
-    for (int64_t i = span->first; i < span->last; i++) {
-        const uint8_t *quants = mf_panel(span->weight, i), *scales = quants + blocks * 1536;
-        __m256 acc = _mm256_setzero_ps();
-        for (int64_t b = 0; b < blocks; b++, quants += 1536, scales += MF_Q6K_SCALE_BYTES) {
-            for (int ahead = 0; ahead < 1536; ahead += 64)
-                _mm_prefetch((const char *)quants + AHEAD + ahead, _MM_HINT_T0);
-            const int8_t *q = x->q + b * MF_BLOCK_K;
-            const int32_t *pairs16 = x->pairs16 + 16 * b;
-            __m256i dot = q6_half(quants, quants + 1024, scales + MF_Q6K_SCALE, q, pairs16);
-            dot = _mm256_add_epi32(
-                dot, q6_half(quants + 512, quants + 1280, scales + MF_Q6K_SCALE + 64, q + 128, pairs16 + 8));
-            const __m256 d = _mm256_mul_ps(mf_halves(scales), _mm256_broadcast_ss(x->d + b));
-            acc = _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(dot), acc);
-        }
-        mf_emit(span, column, i, acc);
+    const uint8_t *panel[MF_STREAMS];
+    __m256 acc[MF_STREAMS];
+    MF_UNROLL for (int a = 0; a < streams; a++) {
+        panel[a] = mf_panel(span->weight, first + a * step);
+        acc[a] = _mm256_setzero_ps();
     }
+    for (int64_t b = 0; b < blocks; b++)
+        for (int a = 0; a < streams; a++) {
+            mf_prefetch(panel[a] + b * (quant_bytes + scale_bytes), quant_bytes + scale_bytes);
+            const uint8_t *quants = panel[a] + b * quant_bytes;
+            const uint8_t *scales = panel[a] + blocks * quant_bytes + b * scale_bytes;
+            acc[a] = type == MF_Q6_K ? block_q6(quants, scales, x, b, acc[a])
+                                     : block_q45(type, quants, scales, x, b, acc[a]);
+        }
+    MF_UNROLL for (int a = 0; a < streams; a++) mf_emit(span, column, first + a * step, acc[a]);
+}
+
+MF_AVX2_INLINE void gemv(int type, const mf_span *span, const mf_column *x, int64_t column) {
+    const int64_t step = (span->last - span->first) / MF_STREAMS;
+    for (int64_t i = 0; i < step; i++) panels(type, MF_STREAMS, span, span->first + i, step, x, column);
+    for (int64_t i = span->first + MF_STREAMS * step; i < span->last; i++) panels(type, 1, span, i, 0, x, column);
 }
 
 MF_AVX2 void mf_avx2_gemv_k(const mf_span *span, const uint8_t *activation, int64_t column) {
     const mf_column x = mf_column_of(MF_ACTIVATION_Q8_K, span->weight->k, activation);
     switch (span->weight->type) {
-    case MF_Q4_K: gemv_q45(MF_Q4_K, span, &x, column); break;
-    case MF_Q5_K: gemv_q45(MF_Q5_K, span, &x, column); break;
-    default: gemv_q6(span, &x, column); break;
+    case MF_Q4_K: gemv(MF_Q4_K, span, &x, column); break;
+    case MF_Q5_K: gemv(MF_Q5_K, span, &x, column); break;
+    default: gemv(MF_Q6_K, span, &x, column); break;
     }
 }
 
