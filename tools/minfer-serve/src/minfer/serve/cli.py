@@ -95,6 +95,8 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
               metavar="S", help="longest time for one request, in seconds; 0 = no limit")  # fmt: skip
 @click.option("--drain-timeout", type=click.FloatRange(min=0), default=30, show_default=True,
               metavar="S", help="time for running answers after SIGTERM, in seconds")  # fmt: skip
+@click.option("--ping-interval", type=click.FloatRange(min=0.05), default=10, show_default=True,
+              metavar="S", help="send a comment into a silent stream this often, in seconds")  # fmt: skip
 @click.option("--log-format", type=click.Choice(["text", "json", "none"]), default="text", show_default=True,
               help="the access log on stderr")  # fmt: skip
 @click.option("--profile", "profile_name", type=click.Choice(PROFILES), default="minfer", show_default=True,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from minfer.serve.state import Service
 
 _HEADER_BYTES: Final = 64 << 10
+_SEND_BYTES: Final = 128 << 10
 _BACKLOG: Final = 512
 
 
@@ -192,6 +193,8 @@ def _bind(settings: ServeSettings) -> socket.socket:
         )[0]
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Connections inherit it: what a slow reader leaves unread shall not be megabytes in the kernel.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
         listener.bind(address)
         listener.listen(_BACKLOG)
     except OSError as error:
