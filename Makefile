@@ -24,7 +24,7 @@ test: $(DEVELOP)
 check: $(DEVELOP)
 	$(PYTHON) -m ruff check $(CODE)
 	$(PYTHON) -m ruff format --check $(CODE)
-	$(PYTHON) -m mypy $(wildcard libs/*/src tools/*/src) tests
+	$(PYTHON) -m mypy $(wildcard libs/*/src tools/*/src) tests bench
 	$(PYTHON) -c "from importlinter.cli import lint_imports_command as c; c()"
 	$(PYTHON) -m pytest tests/structure
 
