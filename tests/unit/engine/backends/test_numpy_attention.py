@@ -12,6 +12,7 @@ import pytest
 from minfer.engine.backends.numpy_backend import attention
 from minfer.engine.backends.numpy_backend.attention import Layout, attend, write
 from minfer.engine.backends.numpy_backend.cache import NumpyCache
+from minfer.engine.backends.numpy_backend.workers import Workers
 from minfer.engine.backends.step import SequenceStep, StepBatch
 from minfer.engine.graph import ops
 from minfer.engine.graph.ops import CacheSpec, Graph
@@ -78,6 +79,7 @@ def test_attention(
     monkeypatch: pytest.MonkeyPatch, op: ops.Attend, has_sinks: bool, window: int | None, at_once: int
 ) -> None:
     monkeypatch.setattr(attention, "SCORES_AT_ONCE", at_once)
+    monkeypatch.setattr(attention, "_WORTH_SHARING", at_once)
     spec = CacheSpec("kv", _N_KV, _DK, _DV, window, "f32")
     cache = NumpyCache(Graph((), (spec,), 0), (6,), compact=False)
     n_before, n = 30, 23
@@ -90,7 +92,7 @@ def test_attention(
         batch = StepBatch(positions, positions, positions, (step,), array("i"))
         layout = Layout(batch, 0, spec)
         write(cache, 0, spec, layout.targets, (k[first:last], v[first:last]))
-    found, probabilities = attend(q, op, layout, cache, sinks, keeps=True)
+    found, probabilities = attend(q, op, (layout, cache, Workers(2)), sinks, keeps=True)
     for row in range(n):
         expected = _by_hand(q[row], k, v, n_before + row, op, window, sinks)
         np.testing.assert_allclose(found[row], expected, rtol=1e-4, atol=1e-5)

@@ -10,12 +10,15 @@ import numpy.typing as npt
 
 from minfer.engine.backends.numpy_backend.cache import NumpyCache, Store
 from minfer.engine.backends.numpy_backend.operations import Floats, softcap
+from minfer.engine.backends.numpy_backend.workers import Workers
 from minfer.engine.backends.step import BLOCK_POSITIONS, Ints, StepBatch
 from minfer.engine.graph import ops
 
 Where = slice | npt.NDArray[np.intp]
 SCORES_AT_ONCE = 1 << 20
-"""Attention logits held at a time: 4 MiB, so that they stay in a cache near the core."""
+"""Attention logits that a thread holds at a time: 4 MiB."""
+_QUERIES_AT_ONCE = 64  # enough for BLAS, and few keys are looked at for nothing
+_WORTH_SHARING = 1 << 18  # attention logits; fewer are done before a thread has woken
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class Layout:
         table = _table(sequence.block_tables[self._group])
         end = sequence.first_row + sequence.n_rows
         longest = int(self.positions[end - 1]) + 1 if sequence.n_rows else 0
-        step = max(1, SCORES_AT_ONCE // max(1, n_q * longest))
+        step = max(1, min(_QUERIES_AT_ONCE, SCORES_AT_ONCE // max(1, n_q * longest)))
         return [
             self._span(table, first, min(first + step, end), longest, causal)
             for first in range(sequence.first_row, end, step)
@@ -104,10 +107,11 @@ def write(cache: NumpyCache, slot: int, spec: ops.CacheSpec, where: Where, value
 
 
 def attend(
-    q: Floats, op: ops.Attend, layout: Layout, cache: NumpyCache, sinks: Floats | None, *, keeps: bool
+    q: Floats, op: ops.Attend, where: tuple[Layout, NumpyCache, Workers], sinks: Floats | None, *, keeps: bool
 ) -> tuple[Floats, list[Floats]]:
     """The output (T, n_q·dv) and, if `keeps`, each sequence's probabilities (n_q, rows, positions)."""
-    return _Attention(op, layout, cache, sinks, keeps=keeps).over(q)
+    layout, cache, workers = where
+    return _Attention(op, layout, cache, sinks, keeps=keeps).over(q, workers)
 
 
 class _Attention:
@@ -124,14 +128,25 @@ class _Attention:
         self._sinks = None if sinks is None else sinks.reshape(self._n_kv, self._n_shared, 1, 1)
         self._keeps = keeps
 
-    def over(self, q: Floats) -> tuple[Floats, list[Floats]]:
+    def over(self, q: Floats, workers: Workers) -> tuple[Floats, list[Floats]]:
         out = np.empty((len(q), self._op.n_q * self._values.shape[2]), np.float32)
-        kept: list[Floats] = []
-        for spans in self._layout.spans(self._op.n_q, causal=self._op.causal):
-            pieces = [self._piece(q, span, out) for span in spans]
-            if self._keeps and spans:
-                kept.append(_assembled(spans, pieces, self._op.n_q))
-        return out, kept
+        sequences = self._layout.spans(self._op.n_q, causal=self._op.causal)
+        spans = [span for of_sequence in sequences for span in of_sequence]
+        pieces: list[Floats | None] = [None] * len(spans)
+
+        def fill(piece: int) -> None:
+            pieces[piece] = self._piece(q, spans[piece], out)
+
+        n_scores = sum((span.last - span.first) * (span.stop - span.start) for span in spans)
+        if n_scores * self._op.n_q < _WORTH_SHARING:
+            for piece in range(len(spans)):
+                fill(piece)
+        else:
+            workers.run(fill, len(spans))
+        if not self._keeps:
+            return out, []
+        made = iter(pieces)
+        return out, [_assembled(s, [next(made) for _ in s], self._op.n_q) for s in sequences if s]
 
     def _piece(self, q: Floats, span: Span, out: Floats) -> Floats | None:
         """Fill out[first:last]; the probabilities (n_q, rows, positions seen) if they are kept."""

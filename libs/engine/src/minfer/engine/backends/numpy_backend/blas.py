@@ -1,27 +1,18 @@
-"""BLAS threads follow the thread count that was asked for.
+"""BLAS works in the thread that calls it.
 
-numpy's BLAS reads the environment once, when numpy is first imported, which a library cannot time. So
-the count is set through threadpoolctl, which finds whichever BLAS numpy brought, and set again only
-when another count is wanted.
+The backend shares products out to threads of its own (workers.py says why). numpy's BLAS reads its
+thread count from the environment once, when numpy is first imported, which a library cannot time; so it
+is set through threadpoolctl, which finds whichever BLAS numpy brought.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 
-class _Blas:
-    """The controller (looking for libraries takes milliseconds) and the count that is in force."""
-
-    controller: ThreadpoolController | None = None
-    n_threads = 0
-
-
-def use_threads(n_threads: int) -> None:
-    """Let BLAS use n_threads threads from now on, in the whole process."""
-    if _Blas.n_threads == n_threads:
-        return
-    if _Blas.controller is None:
-        _Blas.controller = ThreadpoolController()
-    _Blas.controller.limit(limits=n_threads, user_api="blas")
-    _Blas.n_threads = n_threads
+@lru_cache(maxsize=1)
+def use_one_thread() -> None:
+    """Let BLAS use no threads of its own from now on, in the whole process."""
+    ThreadpoolController().limit(limits=1, user_api="blas")

@@ -137,7 +137,8 @@ def _attend(op: ops.Attend, node: Node, context: Context) -> Kernel:
     keeps = tap in context.taps
 
     def run(step: Step, inputs: Sequence[Any]) -> Floats:
-        out, kept = attend(inputs[0], op, step.layouts[op.slot], step.cache, sinks, keeps=keeps)
+        where = (step.layouts[op.slot], step.cache, context.weights.workers)
+        out, kept = attend(inputs[0], op, where, sinks, keeps=keeps)
         if keeps:
             step.probabilities[tap] = tuple(kept)
         return out

@@ -18,7 +18,7 @@ def program_bytes(graph: Graph, options: CompileOptions) -> int:
     weights = sum(4 * n for n in _decoded(graph).values()) if options.weights == "resident" else 0
     values = peak_value_bytes(graph, options.max_tokens, options.max_logit_rows)
     scores = 3 * 4 * SCORES_AT_ONCE
-    return weights + 2 * values + scores + options.n_threads * _PANELS_BYTES
+    return weights + 2 * values + options.n_threads * (scores + _PANELS_BYTES)
 
 
 def _decoded(graph: Graph) -> dict[Weight, int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minfer.engine.backends.numpy_backend.attention import Layout
-from minfer.engine.backends.numpy_backend.blas import use_threads
+from minfer.engine.backends.numpy_backend.blas import use_one_thread
 from minfer.engine.backends.numpy_backend.cache import NumpyCache
 from minfer.engine.backends.numpy_backend.head import LOGITS_AT_ONCE, Answers
 from minfer.engine.backends.numpy_backend.kernels import (
@@ -74,8 +74,7 @@ class NumpyProgram:
         """Run one step. Raises Cancelled between layers."""
         if not isinstance(cache, NumpyCache):
             raise TypeError("the cache belongs to another backend")
-        # Threads that decode panels multiply by them too, each on its own.
-        use_threads(1 if self._compact else self._options.n_threads)
+        use_one_thread()
         with np.errstate(all="ignore"):
             step = self._step(batch, cache)
             values: list[Any] = [None] * len(self._graph.nodes)

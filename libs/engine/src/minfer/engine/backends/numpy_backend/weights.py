@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from minfer.engine.backends.numpy_backend.operations import Floats, Integers
+from minfer.engine.backends.numpy_backend.workers import Workers
 from minfer.gguf.blocks import FORMATS
 
 if TYPE_CHECKING:
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from minfer.gguf import GGUFFile
 
 _PANEL_WEIGHTS = 1 << 18  # weights decoded at a time: 1 MiB of float32 stays near the core
+
+_PIECE_WEIGHTS = 1 << 17  # of a product that threads share: half a MiB, some 40 µs for one row
+_MOST_PIECES = 32
+_WORTH_SHARING = 1 << 20  # multiplications; a smaller product is done before a thread has woken
 
 
 class Matrix(Protocol):
@@ -33,14 +37,24 @@ class Matrix(Protocol):
 class ResidentMatrix:
     """All of it in memory, as float32."""
 
-    def __init__(self, data: Floats) -> None:
+    def __init__(self, data: Floats, workers: Workers) -> None:
         self.data = data
         self.n_bytes = data.nbytes
-        self._transposed = data.T
+        self._workers = workers
+        n_pieces = max(1, min(_MOST_PIECES, data.size // _PIECE_WEIGHTS))
+        self._spans = _spans(len(data), -(-len(data) // n_pieces))
 
     def product(self, x: Floats) -> Floats:
-        """x · Wᵀ through BLAS."""
-        y: Floats = np.matmul(x, self._transposed)
+        """x · Wᵀ through BLAS, in pieces of W when that is worth waking threads for."""
+        if len(x) * self.data.size < _WORTH_SHARING:
+            return np.asarray(np.matmul(x, self.data.T))
+        y = np.empty((len(x), len(self.data)), np.float32)
+
+        def fill(piece: int) -> None:
+            span = self._spans[piece]
+            np.matmul(x, self.data[span].T, out=y[:, span])
+
+        self._workers.run(fill, len(self._spans))
         return y
 
     def rows(self, ids: Integers) -> Floats:
@@ -53,25 +67,25 @@ class StoredMatrix:
 
     n_bytes = 0
 
-    def __init__(self, file: GGUFFile, parts: Sequence[Weight], pool: ThreadPoolExecutor) -> None:
+    def __init__(self, file: GGUFFile, parts: Sequence[Weight], workers: Workers) -> None:
         """Keeps a view of the file's mapping, which outlives the file's own use of it."""
         self._parts = [Stored(file, part) for part in parts]
-        self._pool = pool
+        self._workers = workers
 
     def product(self, x: Floats) -> Floats:
         """x · Wᵀ; each thread decodes a panel of W and multiplies by it."""
         y = np.empty((len(x), sum(part.n_rows for part in self._parts)), np.float32)
-        first, panels = 0, []
+        first = 0
+        panels: list[tuple[Stored, slice, slice]] = []
         for part in self._parts:
-            panels += [(part, span, slice(first + span.start, first + span.stop)) for span in part.spans()]
+            panels += [(part, span, slice(first + span.start, first + span.stop)) for span in part.spans]
             first += part.n_rows
 
-        def fill(panel: tuple[Stored, slice, slice]) -> None:
-            part, rows, columns = panel
+        def fill(piece: int) -> None:
+            part, rows, columns = panels[piece]
             np.matmul(x, part.decoded(rows).T, out=y[:, columns])
 
-        for _ in self._pool.map(fill, panels):
-            pass
+        self._workers.run(fill, len(panels))
         return y
 
     def rows(self, ids: Integers) -> Floats:
@@ -90,12 +104,7 @@ class Stored:
         first = weight.first_row * self._row_bytes
         self.n_rows = weight.n_rows * max(1, weight.n_experts)
         self._data = file.data(weight.name)[first : first + self.n_rows * self._row_bytes]
-
-    def spans(self) -> Iterator[slice]:
-        """All rows, a panel at a time."""
-        step = max(1, _PANEL_WEIGHTS // self._n_columns)
-        for first in range(0, self.n_rows, step):
-            yield slice(first, min(first + step, self.n_rows))
+        self.spans = _spans(self.n_rows, max(1, _PANEL_WEIGHTS // self._n_columns))
 
     def decoded(self, rows: slice) -> Floats:
         """Neighbouring rows as float32 (rows, columns)."""
@@ -118,7 +127,7 @@ class WeightStore:
     def __init__(self, file: GGUFFile, *, resident: bool, n_threads: int) -> None:
         self.resident = resident
         self.n_bytes = 0
-        self._pool = ThreadPoolExecutor(n_threads)
+        self.workers = Workers(n_threads)
         self._file = file
         self._matrices: dict[tuple[Weight, ...], Matrix] = {}
         self._vectors: dict[Weight, Floats] = {}
@@ -148,19 +157,18 @@ class WeightStore:
 
     def table(self, weight: Weight) -> Matrix:
         """An embedding table: the matrix if the head needs it too, else rows decoded when looked up."""
-        return self._matrices.get((weight,)) or StoredMatrix(self._file, (weight,), self._pool)
+        return self._matrices.get((weight,)) or StoredMatrix(self._file, (weight,), self.workers)
 
     def load(self) -> None:
         """Decode what was asked for, in parallel, and let go of the file's pages."""
-        for _ in self._pool.map(self._fill, self._pending):
-            pass
+        self.workers.run(lambda piece: self._fill(*self._pending[piece]), len(self._pending))
         for name in {weight.name for weight, _ in self._pending}:
             self._file.release(name)
         self._pending.clear()
 
     def clear(self) -> None:
         """Forget every matrix and end the threads."""
-        self._pool.shutdown()
+        self.workers.close()
         self._matrices.clear()
         self._vectors.clear()
         self._experts.clear()
@@ -168,19 +176,18 @@ class WeightStore:
 
     def _new(self, parts: tuple[Weight, ...]) -> Matrix:
         if not self.resident:
-            return StoredMatrix(self._file, parts, self._pool)
+            return StoredMatrix(self._file, parts, self.workers)
         data = np.empty((sum(part.n_rows for part in parts), parts[0].n_columns), np.float32)
         at = 0
         for part in parts:
             self._pending += _in_pieces(part, data[at : at + part.n_rows])
             at += part.n_rows
         self.n_bytes += data.nbytes
-        return ResidentMatrix(data)
+        return ResidentMatrix(data, self.workers)
 
-    def _fill(self, task: tuple[Weight, Floats]) -> None:
-        weight, out = task
+    def _fill(self, weight: Weight, out: Floats) -> None:
         stored = Stored(self._file, weight)
-        for span in stored.spans():
+        for span in stored.spans:
             out[span] = stored.decoded(span)
 
 
@@ -197,6 +204,10 @@ def _in_pieces(part: Weight, out: Floats) -> list[tuple[Weight, Floats]]:
         (_rows_of(part, part.first_row + at, min(step, part.n_rows - at)), out[at : at + step])
         for at in range(0, part.n_rows, step)
     ]
+
+
+def _spans(n: int, step: int) -> tuple[slice, ...]:
+    return tuple(slice(first, min(first + step, n)) for first in range(0, n, step))
 
 
 def _rows_of(weight: Weight, first_row: int, n_rows: int) -> Weight:
