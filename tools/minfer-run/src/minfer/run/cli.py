@@ -10,7 +10,10 @@ from minfer.cli import main as run_main
 
 GENERATE = CommandRow("generate", "minfer.run.commands.generate:generate", "answer a prompt")
 
-COMMANDS: tuple[CommandRow, ...] = ()
+COMMANDS: tuple[CommandRow, ...] = (
+    CommandRow("tokenize", "minfer.run.commands.tokenize:tokenize", "show the tokens of a text"),
+    CommandRow("info", "minfer.run.commands.info:info", "show what a model is and what it would take"),
+)
 
 program = LazyGroup(COMMANDS, default=GENERATE, name="minfer-run")
 

@@ -31,17 +31,26 @@ class PromptFileError(UsageError):
 
 
 def read_prompt(words: Sequence[str], file: Path | None) -> str:
-    """The prompt. Words join with spaces and a lone `-` is all of stdin; without words, file or stdin.
+    """The prompt: what `read_text` finds. Raises UsageError when it is empty or only white space."""
+    text, where = read_text(words, file)
+    if not text.strip():
+        raise EmptyPromptError(where)
+    return text
 
-    One trailing newline of stdin or of the file is dropped. Raises UsageError when there is no text.
+
+def read_text(words: Sequence[str], file: Path | None) -> tuple[str, str]:
+    """A text and where it is from. Words join with spaces and a lone `-` is all of stdin; without words,
+    file or stdin.
+
+    One trailing newline of stdin or of the file is dropped. Raises UsageError when it cannot be read.
     """
     if file is not None:
         text = "\n".join(
             [_drop_newline(_read_file(file)), " ".join(_expand(words))] if words else [_read_file(file)]
         )
-        return _require(_drop_newline(text), f"{file}")
+        return _drop_newline(text), f"{file}"
     if words:
-        return _require(" ".join(_expand(words)), "the prompt")
+        return " ".join(_expand(words)), "the prompt"
     if sys.stdin is None or sys.stdin.closed:
         raise EmptyPromptError("stdin")
     if sys.stdin.isatty():
@@ -49,7 +58,7 @@ def read_prompt(words: Sequence[str], file: Path | None) -> str:
             "Reading the prompt from the terminal; end it with Ctrl-D. (--cnv has a conversation.)\n"
         )
         sys.stderr.flush()
-    return _require(_read_stdin(), "stdin")
+    return _read_stdin(), "stdin"
 
 
 def _expand(words: Sequence[str]) -> list[str]:
@@ -86,9 +95,3 @@ def _decode(data: bytes, where: str) -> str:
 
 def _drop_newline(text: str) -> str:
     return text.removesuffix("\n").removesuffix("\r")
-
-
-def _require(text: str, where: str) -> str:
-    if not text.strip():
-        raise EmptyPromptError(where)
-    return text
