@@ -272,6 +272,42 @@ def changed_etag(exchange: Exchange) -> None:
     exchange.write(exchange.body[exchange.start :])
 
 
+def _chunks(exchange: Exchange, data: bytes) -> None:
+    exchange.handler.send_response(206 if exchange.start else 200)
+    exchange.handler.send_header("Transfer-Encoding", "chunked")
+    if exchange.start:
+        total = len(exchange.body)
+        exchange.handler.send_header("Content-Range", f"bytes {exchange.start}-{total - 1}/{total}")
+    exchange.handler.end_headers()
+    for start in range(0, len(data), 7777):
+        piece = data[start : start + 7777]
+        exchange.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+
+
+def chunked(exchange: Exchange) -> None:
+    _chunks(exchange, exchange.body[exchange.start :])
+    exchange.write(b"0\r\n\r\n")
+
+
+def chunked_cut(exchange: Exchange) -> None:
+    _chunks(exchange, exchange.body[exchange.start :][:200_000])
+    exchange.hang_up()
+
+
+def chunked_long(exchange: Exchange) -> None:
+    _chunks(exchange, exchange.body[exchange.start :] + b"more")
+    exchange.write(b"0\r\n\r\n")
+
+
+def small_pieces(exchange: Exchange) -> None:
+    """Thousands of writes of a few bytes, then the rest."""
+    exchange.handler.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    exchange.good_head()
+    for start in range(exchange.start, exchange.start + 60_000, 20):
+        exchange.write(exchange.body[start : start + 20])
+    exchange.write(exchange.body[exchange.start + 60_000 :])
+
+
 def hang(seconds: float, n_bytes: int = 0) -> Fault:
     def run(exchange: Exchange) -> None:
         exchange.good_head()

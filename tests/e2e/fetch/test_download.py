@@ -112,6 +112,10 @@ RECOVERABLE: dict[str, list[servers.Fault]] = {
     "a web page first": [servers.web_page],
     "too short an answer first": [servers.short_length],
     "compressed first": [servers.compressed],
+    "in chunks without a length": [servers.chunked],
+    "in chunks, cut": [servers.chunked_cut],
+    "more than announced": [servers.chunked_long],
+    "in very small pieces": [servers.small_pieces],
     "another storage mark, same bytes": [servers.cut_after(300_000), servers.changed_etag],
 }
 
@@ -319,17 +323,17 @@ def test_no_room_is_said_before_the_first_byte(
 def test_a_disk_that_fills_up_keeps_what_is_there(
     server: FileServer, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writev = os.writev
+    write = os.write
     written = [0]
 
-    def full(descriptor: int, pieces: list[bytes]) -> int:
+    def full(descriptor: int, data: bytes) -> int:
         if written[0] > 300_000:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        written[0] += sum(map(len, pieces))
-        return writev(descriptor, pieces)
+        written[0] += len(data)
+        return write(descriptor, data)
 
     server.bytes_per_s = 2_000_000
-    monkeypatch.setattr(os, "writev", full)
+    monkeypatch.setattr(os, "write", full)
     with pytest.raises(NoSpaceError):
         fetch(job_for(server), cache)
     monkeypatch.undo()
@@ -457,6 +461,9 @@ FAULT_MENU = (
     servers.disguised_page,
     servers.short_length,
     servers.compressed,
+    servers.chunked,
+    servers.chunked_cut,
+    servers.chunked_long,
     servers.changed_etag,
     servers.status(401),
     servers.status(403),

@@ -34,7 +34,7 @@ def write(directory: Path, n_bytes: int, identity: Identity = IDENTITY, etag: st
         partial.resume(identity, unheard)
         partial.remember_etag(etag)
         for start in range(partial.n_bytes_here, n_bytes, 30):
-            partial.append([BODY[start : min(start + 30, n_bytes)]])
+            partial.append(BODY[start : min(start + 30, n_bytes)])
         partial.digest()
 
 

@@ -113,16 +113,15 @@ class Partial:
         os.lseek(self._descriptor, self.n_bytes_here, os.SEEK_SET)
         self._write_journal()
 
-    def append(self, pieces: list[bytes]) -> None:
-        """Write `pieces` behind what is here and hash them in another thread. Raises OSError."""
+    def append(self, data: bytes) -> None:
+        """Write `data` behind what is here and hash it in another thread. Raises OSError."""
         if self._failure:
             raise self._failure[0]
-        n_bytes = sum(map(len, pieces))
-        _write_all(self._descriptor, pieces, n_bytes)
+        _write_all(self._descriptor, data)
         before = self.n_bytes_here
-        self.n_bytes_here += n_bytes
+        self.n_bytes_here += len(data)
         self._room.acquire()
-        self._watch(self._hashing.submit(self._hash_pieces, pieces))
+        self._watch(self._hashing.submit(self._hash_data, data))
         if before // CHECKPOINT_BYTES != self.n_bytes_here // CHECKPOINT_BYTES:
             self._watch(self._hashing.submit(self._note_checkpoint, self.n_bytes_here))
 
@@ -183,10 +182,9 @@ class Partial:
                 self._checkpoints.append((end, expected))
         return offset
 
-    def _hash_pieces(self, pieces: list[bytes]) -> None:
+    def _hash_data(self, data: bytes) -> None:
         try:
-            for piece in pieces:
-                self._hash.update(piece)
+            self._hash.update(data)
         finally:
             self._room.release()
 
@@ -278,12 +276,10 @@ def _replace_json(path: Path, values: dict[str, Any]) -> None:
     os.replace(replacement, path)
 
 
-def _write_all(descriptor: int, pieces: list[bytes], n_bytes: int) -> None:
-    written = os.writev(descriptor, pieces)
-    if written < n_bytes:  # a nearly full disk takes a part and refuses the rest with an errno
-        rest = memoryview(b"".join(pieces))[written:]
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+def _write_all(descriptor: int, data: bytes) -> None:
+    written = os.write(descriptor, data)
+    while written < len(data):  # a nearly full disk takes a part and refuses the rest with an errno
+        written += os.write(descriptor, memoryview(data)[written:])
 
 
 def _boot() -> str:
