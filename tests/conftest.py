@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -23,3 +26,46 @@ def _sandbox(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in _LEAKS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MINFER_MODEL_DIR", str(tmp_path / "models"))
+
+
+_PEERS = {
+    "gguf": "parity",
+    "transformers": "parity",
+    "xllamacpp": "parity",
+    "openai": "clients",
+    "httpx": "clients",
+    "schemathesis": "clients",
+    "langchain_openai": "clients",
+    "litellm": "clients",
+}
+"""Packages that only comparisons need, and the dependency group that brings each."""
+
+
+class _WithoutPeer(pytest.Module):
+    """A test module whose peer is not installed."""
+
+    peer = ""
+
+    def collect(self) -> Iterator[pytest.Item | pytest.Collector]:
+        pytest.skip(
+            f"{self.peer} is not installed: pip install --group {_PEERS[self.peer]}", allow_module_level=True
+        )
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Skip, with its reason, a module that imports a peer which this machine lacks."""
+    for node in ast.parse(module_path.read_text()).body:
+        names = (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+        for name in names:
+            peer = name.partition(".")[0]
+            if peer in _PEERS and find_spec(peer) is None:
+                module: _WithoutPeer = _WithoutPeer.from_parent(parent, path=module_path)
+                module.peer = peer
+                return module
+    return None
