@@ -56,7 +56,7 @@ class Config:
             sizes,
             rope,
             replace(rope, base=base, kind="none", factor=1.0),
-            metadata.integer(f"{prefix}.attention.sliding_window", 0),
+            min(metadata.integer(f"{prefix}.attention.sliding_window", 0), sizes.n_context),
             _windowed_layers(metadata, prefix, sizes.n_layers),
             metadata.number(f"{prefix}.final_logit_softcapping", 0.0),
         )
