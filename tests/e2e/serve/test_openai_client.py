@@ -282,3 +282,22 @@ def test_many_at_once_with_asyncio(server: Server) -> None:
     texts = asyncio.run(ask_all())
     assert texts[:3] == texts[3:6] == texts[6:]
     assert len(set(texts)) == 3
+
+
+def test_embeddings_in_the_client_s_default_encoding(client: OpenAI) -> None:
+    texts = [
+        "The cat sat on the mat.",
+        "A cat was sitting on a mat.",
+        "Interest rates rose by a quarter point.",
+    ]
+    answer = client.embeddings.create(model=MODEL, input=texts)
+    near, also_near, far = (row.embedding for row in answer.data)
+    assert len(near) == 576
+    plain = client.embeddings.create(model=MODEL, input=texts, encoding_format="float")
+    assert plain.data[0].embedding == pytest.approx(near, abs=1e-6)
+
+    def similarity(a: list[float], b: list[float]) -> float:
+        return math.fsum(x * y for x, y in zip(a, b, strict=True))
+
+    assert similarity(near, near) == pytest.approx(1, abs=1e-5)
+    assert similarity(near, also_near) > similarity(near, far)

@@ -40,6 +40,13 @@ class PromptToken:
 
 
 @dataclass(frozen=True, slots=True)
+class Embedded:
+    """The pooled state of a prompt, for requests that ask for it; not normalized. Then comes Stopped."""
+
+    vector: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Token:
     """One token was drawn. `text` is what may be shown now: it can be empty (held back) or more than
     this token's own text.
@@ -74,4 +81,4 @@ class Failed:
     error: MinferError
 
 
-Event = Prefilled | PromptToken | Token | Stopped | Failed
+Event = Prefilled | PromptToken | Embedded | Token | Stopped | Failed

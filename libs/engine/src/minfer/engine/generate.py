@@ -68,17 +68,21 @@ class GenerationLoop:
         if sequence is None:
             sequence = self._cache.new_sequence(salt)
             self._owned.add(id(sequence))
-        n_reused = 0 if request.scores_prompt else self._reuse(sequence, request.prompt)
+        n_reused = self._reuse(sequence, request)
         generation = Generation(request, sequence, self._model.tokenizer, self._n_ctx)
         self._began[id(generation)] = (time.perf_counter(), n_reused)
         self._running.append(generation)
         return generation
 
-    def _reuse(self, sequence: CachedSequence, prompt: Sequence[int]) -> int:
+    def _reuse(self, sequence: CachedSequence, request: Request) -> int:
         """Keep what `sequence` has in common with the prompt, or what others left in the cache, if longer.
 
         At least one id is left to compute: logits come from a row of the step.
         """
+        prompt = request.prompt
+        if request.reuses_nothing:
+            self._cache.free(sequence)
+            return 0
         n_same = 0
         for cached, wanted in zip(sequence.ids, prompt[:-1], strict=False):
             if cached != wanted:
@@ -146,10 +150,10 @@ class GenerationLoop:
         """The generation's part of the step, with no more logit rows than there are; None to wait."""
         n_wanted = one.n_logit_rows(n_rows)
         if n_wanted > n_logit_rows:
-            if n_wanted < n_rows or n_logit_rows == 0:
+            n_rows -= n_wanted - n_logit_rows
+            if n_logit_rows == 0 or not one.request.reuses_nothing:
                 return None
-            n_rows = n_logit_rows  # it scores its prompt, and can do so in shorter pieces
-            n_wanted = one.n_logit_rows(n_rows)
+            n_wanted = one.n_logit_rows(n_rows)  # it looks at its prompt, and can do so in shorter pieces
         return _Part(one, n_rows, n_wanted)
 
     def _may_go_on(self, one: Generation, *, is_first: bool) -> bool:
@@ -159,7 +163,7 @@ class GenerationLoop:
         if not is_first and not self._cache.has_room(len(one.ids) + 1, n_spare=len(self._running)):
             return False
         one.is_preempted = False
-        if not one.sequence.length and one.n_scored >= len(one.request.prompt):
+        if not one.sequence.length and not one.request.reuses_nothing:
             self._cache.adopt(one.sequence, one.ids[:-1])
         return True
 
@@ -218,7 +222,8 @@ class GenerationLoop:
                 rows.append(Candidates.of_step(result, row, query.listed[row] if query.listed else ()))
                 row += 1
             try:
-                for event in self._events(generation, rows):
+                states = self._states(generation, result, row - len(rows), len(rows))
+                for event in self._events(generation, rows, states):
                     yield generation, event
             except MinferError as error:  # it concerns this generation alone
                 generation.is_failed = True
@@ -226,17 +231,42 @@ class GenerationLoop:
             if rows and not generation.is_failed:
                 self._cache.truncate(generation.sequence, generation.n_settled)
 
-    def _events(self, generation: Generation, rows: list[Candidates]) -> Iterator[Event]:
+    def _states(
+        self, generation: Generation, result: StepResult, first: int, n: int
+    ) -> list[Sequence[float]]:
+        """The values before the head of a generation's logit rows, if it wants them."""
+        if generation.request.pooling == "none" or not n:
+            return []
+        states = result.taps[self._model.state_node]
+        return [states[row].tolist() if hasattr(states, "dtype") else _plain_row(states, row)
+                for row in range(first, first + n)]  # fmt: skip
+
+    def _events(
+        self, generation: Generation, rows: list[Candidates], states: list[Sequence[float]]
+    ) -> Iterator[Event]:
+        if states:
+            if generation.sequence.length == len(generation.ids):
+                yield self._prefilled(generation)
+            yield from generation.embed(states)
+            return
         told = generation.score(rows)
         yield from told
         n_told = sum(one.logprob is not None for one in told)
         if n_told == len(rows):
             return
-        began = self._began.pop(id(generation), None)
-        if began is not None:
-            start, n_reused = began
-            yield Prefilled(len(generation.request.prompt), n_reused, time.perf_counter() - start)
+        if rows and id(generation) in self._began:
+            yield self._prefilled(generation)
         yield from generation.advance(rows[n_told:])
+
+    def _prefilled(self, generation: Generation) -> Prefilled:
+        start, n_reused = self._began.pop(id(generation))
+        return Prefilled(len(generation.request.prompt), n_reused, time.perf_counter() - start)
+
+
+def _plain_row(matrix: memoryview, row: int) -> Sequence[float]:
+    """A row of a buffer of two dimensions."""
+    n_features = matrix.shape[1] if matrix.shape else 0
+    return matrix.cast("B").cast("f")[row * n_features : (row + 1) * n_features].tolist()
 
 
 class PromptTooLongError(ContextOverflowError):

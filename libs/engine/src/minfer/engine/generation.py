@@ -10,10 +10,10 @@ import heapq
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from minfer.engine.backends.step import HeadQuery
-from minfer.engine.events import Event, PromptToken, Stopped, StopReason, Token
+from minfer.engine.events import Embedded, Event, PromptToken, Stopped, StopReason, Token
 from minfer.engine.sampling import Candidates, SamplerChain
 from minfer.engine.stops import StopMatcher
 from minfer.engine.tokenizer.stream import Utf8Stream
@@ -33,7 +33,8 @@ class Request:
 
     choice: index among several answers to one prompt; it is part of every draw.
     n_alternatives: how many likely tokens each Token event lists. scores_prompt: tell of the prompt's
-    tokens too, which computes all of them anew.
+    tokens too, which computes all of them anew. pooling: make one vector of the states before the head,
+    of the last token or the mean over all (which computes all anew); needs LoadOptions.has_states.
     """
 
     prompt: tuple[int, ...]
@@ -41,7 +42,13 @@ class Request:
     choice: int = 0
     n_alternatives: int = 0
     scores_prompt: bool = False
+    pooling: Literal["none", "last", "mean"] = "none"
     drafter: Drafter | None = None
+
+    @property
+    def reuses_nothing(self) -> bool:
+        """Whether every row of the prompt has to be computed, whatever the cache holds."""
+        return self.scores_prompt or self.pooling == "mean"
 
 
 class Generation:
@@ -64,6 +71,8 @@ class Generation:
         self._utf8 = Utf8Stream()
         self._stops = StopMatcher(request.params.stop_strings)
         self._draft: list[int] = []
+        self._state_sum: list[float] = []
+        self._n_states = 0
         self._n_drafted = 0
         self._n_accepted = 0
         self._decoding_since = 0.0
@@ -94,6 +103,8 @@ class Generation:
 
     def n_logit_rows(self, n_rows: int) -> int:
         """How many of the next n_rows pending ids, counted from their end, need logits."""
+        if self.request.pooling == "mean":
+            return n_rows
         if self.n_scored < len(self.request.prompt):
             first = max(self.n_scored - 1, 0)  # the row that tells of the next prompt token to score
             return min(n_rows, max(0, self.sequence.length + n_rows - first))
@@ -101,6 +112,8 @@ class Generation:
 
     def queries(self, n_rows: int) -> list[HeadQuery]:
         """What each row needs of the head that n_logit_rows counted."""
+        if self.request.pooling == "mean":
+            return [HeadQuery(top=1)] * n_rows
         n_at_least = self.request.n_alternatives
         scored = self._scored_by(n_rows)
         queries = [HeadQuery(top=max(1, n_at_least), listed=((id_,),)) for id_ in scored]
@@ -108,6 +121,20 @@ class Generation:
             self.chain.query(self.ids + self._draft[:n_drafted], n_at_least)
             for n_drafted in range(n_rows - len(scored))
         ]
+
+    def embed(self, states: Sequence[Sequence[float]]) -> Iterator[Event]:
+        """Take the states [features] of rows just computed; yields the vector and the end after the last."""
+        n_known = self._n_states - (self.sequence.length - len(states))  # > 0 after a preemption
+        for state in states[max(0, n_known) if self.request.pooling == "mean" else 0 :]:
+            self._n_states += 1
+            if self.request.pooling == "last" or not self._state_sum:
+                self._state_sum = list(state)
+            else:
+                self._state_sum = [a + b for a, b in zip(self._state_sum, state, strict=True)]
+        if self.sequence.length == len(self.ids):
+            n_summed = self._n_states if self.request.pooling == "mean" else 1
+            yield Embedded(tuple(value / n_summed for value in self._state_sum))
+            yield self._stop(StopReason.LENGTH)
 
     def score(self, rows: Sequence[Candidates]) -> list[PromptToken]:
         """The prompt's tokens that the first of these rows tell of; the rows after them are to advance."""

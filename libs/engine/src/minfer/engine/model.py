@@ -18,6 +18,7 @@ from minfer.engine.architectures import BuildOptions, Family, find
 from minfer.engine.backends import Choice, choice
 from minfer.engine.backends.step import CompileOptions, Program
 from minfer.engine.chat import ChatTemplate
+from minfer.engine.graph.ops import Head
 from minfer.engine.kv_cache import KVCache
 from minfer.engine.machine import available_memory, cpu_budget
 from minfer.engine.memory_plan import MemoryPlan, Planner
@@ -46,6 +47,7 @@ class LoadOptions:
     weights: `blockwise` decodes at each use instead of keeping float32 copies (numpy backend; slow);
     `auto` does so when memory is short. rope_context: the context length that longrope models are set
     up for, once; 0 is the model's own. max_logit_rows: the most rows of one step that want logits.
+    has_states: keep what goes into the head, for requests with pooling.
     """
 
     n_threads: int | None = None
@@ -56,6 +58,7 @@ class LoadOptions:
     max_tokens: int = 512
     max_logit_rows: int = 32
     taps: tuple[str, ...] = ()
+    has_states: bool = False
 
 
 def open_model(path: str | PathLike[str], options: LoadOptions | None = None) -> OpenedModel:
@@ -181,10 +184,19 @@ class OpenedModel:
         return tuple(notes)
 
     def _planner(self, weights: Literal["resident", "blockwise"]) -> Planner:
+        taps = self.options.taps + ((state_node(self.graph),) if self.options.has_states else ())
         compile_options = CompileOptions(
-            self.options.max_tokens, self.options.max_logit_rows, self.n_threads, self.options.taps, weights
+            self.options.max_tokens, self.options.max_logit_rows, self.n_threads, taps, weights
         )
         return Planner(self.graph, self._choice.backend, self.file, compile_options)
+
+
+def state_node(graph: Graph) -> str:
+    """The name of the node whose value the head reads: one state for each row that wants logits."""
+    node = graph.nodes[graph.logits]
+    while not isinstance(node.op, Head):
+        node = graph.nodes[node.inputs[0]]
+    return graph.nodes[node.inputs[0]].name
 
 
 class Model:
@@ -206,6 +218,7 @@ class Model:
         self.n_threads = opened.n_threads
         self.threads_reason = opened.threads_reason
         self.notices = opened.notices
+        self.state_node = state_node(opened.graph)
         self.max_logit_rows = planner.options.max_logit_rows
         self._planner = replace(planner)
 

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Protocol
 
-from minfer.engine.events import Event, Failed, Prefilled, PromptToken, Stopped, Token
+from minfer.engine.events import Embedded, Event, Failed, Prefilled, PromptToken, Stopped, Token
 
 
 class Sink(Protocol):
@@ -56,6 +56,8 @@ def _as_json(event: Event) -> dict[str, object]:
             }
         case PromptToken():
             return {"type": "prompt_token", "id": event.id, "logprob": event.logprob}
+        case Embedded():
+            return {"type": "embedded", "vector": list(event.vector)}
         case Failed():
             return {"type": "failed", "message": event.error.fact}
         case Token():

@@ -18,7 +18,7 @@ from minfer.serve.errors import (
     error_headers,
 )
 from minfer.serve.gate import Gate
-from minfer.serve.routes import chat, completions, facts, tokens
+from minfer.serve.routes import chat, completions, documents, embeddings, facts, tokens
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 ROUTES = (
     Route("/v1/chat/completions", chat.chat_completions, methods=["POST"]),
     Route("/v1/completions", completions.completions, methods=["POST"]),
+    Route("/v1/embeddings", embeddings.embeddings, methods=["POST"]),
     Route("/v1/models", facts.list_models),
     Route("/v1/models/{name:path}", facts.one_model),
     Route("/health", facts.health),
@@ -40,6 +41,9 @@ ROUTES = (
     Route("/tokenize", tokens.tokenize, methods=["POST"]),
     Route("/detokenize", tokens.detokenize, methods=["POST"]),
     Route("/apply-template", chat.apply_template, methods=["POST"]),
+    Route("/openapi.json", documents.openapi),
+    Route("/docs", documents.docs),
+    Route("/", documents.docs),
 )
 
 

@@ -40,6 +40,7 @@ def load_service(settings: ServeSettings, events: asyncio.AbstractEventLoop, say
         n_threads=settings.n_threads,
         kv_type=settings.kv_type,
         max_logit_rows=max(32, settings.n_slots),
+        has_states=True,
     )
     with open_model(resolved.path, options) as opened:
         return _load(opened, resolved.path, settings, _post_to(events), say)
@@ -96,6 +97,7 @@ def _facts(opened: OpenedModel, path: Path, n_total: int) -> dict[str, object]:
         "architecture": opened.architecture,
         "n_ctx_total": n_total,
         "n_ctx_train": opened.n_ctx_train,
+        "n_embd": opened.file.metadata.integer(f"{opened.architecture}.embedding_length"),
         "n_vocab": opened.tokenizer.n_vocab,
         "size": opened.file.n_bytes,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from minfer.engine.params import with_seed
@@ -69,23 +70,26 @@ def prompts_of(given: str | list[int] | list[str] | list[list[int]]) -> list[Pro
     return [one for one in given if isinstance(one, str | list)]
 
 
-async def encode_prompts(service: Service, given: list[Prompt]) -> tuple[tuple[int, ...], ...]:
+async def encode_prompts(
+    service: Service, given: list[Prompt], param: str = "prompt"
+) -> tuple[tuple[int, ...], ...]:
     """Token ids of every prompt. Raises RequestError for an id the model does not have, or an empty one."""
-    return tuple([await in_tokenizer(service, lambda one=one: _ids(service, one)) for one in given])  # type: ignore[misc]
+    encoded = []
+    for prompt in given:
+        encoded.append(await in_tokenizer(service, partial(_ids, service, prompt, param)))
+    return tuple(encoded)
 
 
-def _ids(service: Service, prompt: Prompt) -> tuple[int, ...]:
+def _ids(service: Service, prompt: Prompt, param: str) -> tuple[int, ...]:
     tokenizer = service.model.tokenizer
     if isinstance(prompt, list):
         largest = max(prompt)
         if largest >= tokenizer.n_vocab:
-            raise RequestError(
-                f"token {largest} is outside a vocabulary of {tokenizer.n_vocab}", param="prompt"
-            )
+            raise RequestError(f"token {largest} is outside a vocabulary of {tokenizer.n_vocab}", param=param)
         return tuple(prompt)
     ids = tokenizer.encode(prompt, add_special=True, parse_special=False)
     if not ids:
-        raise RequestError("the prompt is empty, and this model has no token to begin with", param="prompt")
+        raise RequestError("the text is empty, and this model has no token to begin with", param=param)
     return tuple(ids)
 
 

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from minfer.core.errors import MinferError
 from minfer.engine.events import PromptToken
 from minfer.engine.generation import Request as Generate
-from minfer.serve.errors import ContextLengthError, DeadlineError, WrongModelError, error_body
+from minfer.serve.errors import ContextLengthError, DeadlineError, RequestError, WrongModelError, error_body
 from minfer.serve.routes.receiving import state_of
 from minfer.serve.scheduling.jobs import Item, Job
 from minfer.serve.wire.replies import CompletionReply, Heading, Json, Reply, extras, usage_of
@@ -55,10 +55,14 @@ def check_model(service: Service, name: str | None) -> None:
 
 
 def new_job(request: Request, service: Service, wish: Wish, body: GenerationBody) -> Job:
-    """The job of a request. Raises ContextLengthError."""
+    """The job of a request. Raises ContextLengthError, RequestError."""
     for prompt in wish.prompts:
         if len(prompt) >= service.n_ctx:
             raise ContextLengthError(len(prompt), service.n_ctx)
+    n_vocab = service.model.tokenizer.n_vocab
+    for id_, _ in wish.params.logit_bias:
+        if id_ >= n_vocab:
+            raise RequestError(f"token {id_} is outside a vocabulary of {n_vocab}", param="logit_bias")
     requests = [
         Generate(prompt, wish.params, choice, wish.n_alternatives, wish.scores_prompt)
         for prompt in wish.prompts

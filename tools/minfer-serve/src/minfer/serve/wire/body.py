@@ -184,10 +184,10 @@ def _kind_of(value: object) -> str:
 def sampling_schema() -> dict[str, dict[str, Any]]:
     """JSON schema properties of the sampling parameters, for the OpenAPI document."""
     kinds: dict[str, dict[str, Any]] = {
-        "int": {"type": "integer"},
-        "float": {"type": "number"},
-        "strings": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]},
-        "biases": {"type": "object", "additionalProperties": {"type": "number"}},
+        "int": {"type": ["integer", "null"]},
+        "float": {"type": ["number", "null"]},
+        "strings": {"type": ["string", "array", "null"], "items": {"type": "string"}},
+        "biases": {"type": ["object", "null"], "additionalProperties": {"type": ["number", "boolean"]}},
     }
     properties: dict[str, dict[str, Any]] = {}
     for name, knob in KNOBS.items():
@@ -196,5 +196,5 @@ def sampling_schema() -> dict[str, dict[str, Any]]:
         bounds = knob.bounds()
         text = f"{knob.help} ({bounds})" if bounds else knob.help
         for spelling in (name, *knob.aliases):
-            properties[spelling] = {**kinds[knob.kind], "nullable": True, "description": text}
+            properties[spelling] = {**kinds[knob.kind], "description": text}
     return properties
