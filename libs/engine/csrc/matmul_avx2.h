@@ -18,6 +18,9 @@
  * there are, and a third of the speed is lost to spills. */
 #define MF_KEEP(x) __asm__("" : "+x"(x))
 
+/* Keeps the compiler from sharing loads through this pointer with an earlier use: it would spill what it shares. */
+#define MF_HIDE(p) __asm__("" : "+r"(p))
+
 /* Panels [first, last) times one column. */
 typedef struct mf_span {
     const mf_weight *weight;
@@ -78,8 +81,13 @@ MF_AVX2_INLINE void mf_prefetch(const uint8_t *p, int bytes) {
     for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)((uintptr_t)p + MF_AHEAD + (uintptr_t)i), _MM_HINT_T0);
 }
 
-/* Four activations in every lane. */
-MF_AVX2_INLINE __m256i mf_words(const int8_t *q) { return _mm256_set1_epi32((int32_t)mf_load32(q)); }
+/* Four activations in every lane. Written as one instruction: the compiler would load the word into a general register
+ * to share it, spill it, and move it back through two more. */
+MF_AVX2_INLINE __m256i mf_words(const int8_t *q) {
+    __m256i words;
+    __asm__("vpbroadcastd %1, %0" : "=x"(words) : "m"(*(const char(*)[4])q));
+    return words;
+}
 
 MF_AVX2_INLINE void mf_emit(const mf_span *span, int64_t column, int64_t panel, __m256 result) {
     const int64_t row = panel * MF_PANEL_ROWS;

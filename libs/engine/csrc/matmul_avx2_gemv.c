@@ -41,6 +41,7 @@ MF_AVX2_INLINE __m256i dot_8bit(const uint8_t *quants, const int8_t *q) {
 MF_AVX2_INLINE void block(int type, const uint8_t *quants, const uint8_t *scales, const mf_column *x, int64_t b,
                           __m256 *acc, __m256 *minimum) {
     const int8_t *q = x->q + b * MF_BLOCK;
+    MF_HIDE(q);
     __m256i dot;
     if (type == MF_Q8_0) {
         dot = dot_8bit(quants, q);

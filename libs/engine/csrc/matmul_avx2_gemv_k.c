@@ -13,6 +13,7 @@ MF_AVX2_INLINE __m256i pair_dot(int type, const uint8_t *quants, const uint8_t *
     const __m256i low = _mm256_set1_epi8(15), bit = _mm256_set1_epi8(16);
     const __m256i scale_even = both_even(scales), scale_odd = both_odd(scales);
     __m256i total = _mm256_setzero_si256();
+    MF_HIDE(high);
     MF_UNROLL for (int part = 0; part < 8; part += 4) {
         __m256i even = _mm256_setzero_si256(), odd = even;
         MF_UNROLL for (int g = part; g < part + 4; g++) {
@@ -26,7 +27,9 @@ MF_AVX2_INLINE __m256i pair_dot(int type, const uint8_t *quants, const uint8_t *
                 b = _mm256_or_si256(b, _mm256_and_si256(o, bit));
             }
             even = _mm256_add_epi16(even, MF_PAIRS(a, mf_words(q + 4 * g)));
+            MF_KEEP(even);
             odd = _mm256_add_epi16(odd, MF_PAIRS(b, mf_words(q + 32 + 4 * g)));
+            MF_KEEP(odd);
         }
         total = _mm256_add_epi32(total, _mm256_madd_epi16(scale_even, even));
         total = _mm256_add_epi32(total, _mm256_madd_epi16(scale_odd, odd));
@@ -46,10 +49,13 @@ MF_AVX2_INLINE __m256i minima(const uint8_t *scales, const int32_t *pairs32) {
 }
 
 MF_AVX2_INLINE __m256 block_q45(int type, const uint8_t *quants, const uint8_t *scales, const mf_column *x, int64_t b,
-                                __m256 acc) {
+                                const uint8_t *ahead, __m256 acc) {
+    const int part = ((type == MF_Q4_K ? 1024 : 1280) + MF_K_SCALE_BYTES) / MF_PAIRS_K;
     __m256i dot = _mm256_setzero_si256();
     MF_UNROLL for (int p = 0; p < MF_PAIRS_K; p++) {
         const int8_t *q = x->q + b * MF_BLOCK_K + 64 * p;
+        MF_HIDE(q);
+        mf_prefetch(ahead + p * part, part);
         const __m256i scale = widen(scales + MF_K_SCALE + 16 * p);
         dot = _mm256_add_epi32(dot, pair_dot(type, quants + 256 * p, quants + 1024, 2 * p, q, scale));
     }
@@ -67,31 +73,41 @@ MF_AVX2_INLINE __m256i q6_group(int s, __m256i nibbles, __m256i high) {
     return _mm256_or_si256(_mm256_and_si256(n, low), _mm256_and_si256(h, two));
 }
 
+enum { Q6_BYTES = 1536 + MF_Q6K_SCALE_BYTES };
+
 /* Half a block, 128 weights: four sub-blocks of 32 with two scales each. */
 MF_AVX2_INLINE __m256i q6_half(const uint8_t *low, const uint8_t *high, const uint8_t *scales, const int8_t *q,
-                               const int32_t *pairs16) {
+                               const int32_t *pairs16, const uint8_t *ahead) {
     __m256i total = _mm256_setzero_si256();
     MF_UNROLL for (int s = 0; s < 4; s++) {
+        mf_prefetch(ahead + s * (Q6_BYTES / 8), Q6_BYTES / 8);
         const __m256i pair = widen(scales + 16 * s);
         const __m256i scale[2] = {both_even(pair), both_odd(pair)};
+        MF_HIDE(low);
+        MF_HIDE(high);
         MF_UNROLL for (int part = 0; part < 2; part++) {
             __m256i sum = _mm256_sub_epi16(_mm256_setzero_si256(), mf_offset_pair(5, pairs16[2 * s + part]));
             MF_UNROLL for (int g = 4 * part; g < 4 * part + 4; g++) {
                 const __m256i v = q6_group(s, mf_load(low + 256 * (s % 2) + 32 * g), mf_load(high + 32 * g));
                 sum = _mm256_add_epi16(sum, MF_PAIRS(v, mf_words(q + 32 * s + 4 * g)));
+                MF_KEEP(sum);
             }
             total = _mm256_add_epi32(total, _mm256_madd_epi16(scale[part], sum));
+            MF_KEEP(total);
         }
     }
     return total;
 }
 
-MF_AVX2_INLINE __m256 block_q6(const uint8_t *quants, const uint8_t *scales, const mf_column *x, int64_t b, __m256 acc) {
+MF_AVX2_INLINE __m256 block_q6(const uint8_t *quants, const uint8_t *scales, const mf_column *x, int64_t b,
+                               const uint8_t *ahead, __m256 acc) {
     const int8_t *q = x->q + b * MF_BLOCK_K;
     const int32_t *pairs16 = x->pairs16 + 16 * b;
-    __m256i dot = q6_half(quants, quants + 1024, scales + MF_Q6K_SCALE, q, pairs16);
-    dot = _mm256_add_epi32(dot,
-                           q6_half(quants + 512, quants + 1280, scales + MF_Q6K_SCALE + 64, q + 128, pairs16 + 8));
+    MF_HIDE(q);
+    const uint8_t *scale = scales + MF_Q6K_SCALE;
+    __m256i dot = q6_half(quants, quants + 1024, scale, q, pairs16, ahead);
+    ahead += Q6_BYTES / 2;
+    dot = _mm256_add_epi32(dot, q6_half(quants + 512, quants + 1280, scale + 64, q + 128, pairs16 + 8, ahead));
     const __m256 d = _mm256_mul_ps(mf_halves(scales), _mm256_broadcast_ss(x->d + b));
     return _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(dot), acc);
 }
@@ -110,11 +126,11 @@ MF_AVX2_INLINE void panels(int type, int streams, const mf_span *span, int64_t f
     }
     for (int64_t b = 0; b < blocks; b++)
         for (int a = 0; a < streams; a++) {
-            mf_prefetch(panel[a] + b * (quant_bytes + scale_bytes), quant_bytes + scale_bytes);
+            const uint8_t *ahead = panel[a] + b * (quant_bytes + scale_bytes);
             const uint8_t *quants = panel[a] + b * quant_bytes;
             const uint8_t *scales = panel[a] + blocks * quant_bytes + b * scale_bytes;
-            acc[a] = type == MF_Q6_K ? block_q6(quants, scales, x, b, acc[a])
-                                     : block_q45(type, quants, scales, x, b, acc[a]);
+            acc[a] = type == MF_Q6_K ? block_q6(quants, scales, x, b, ahead, acc[a])
+                                     : block_q45(type, quants, scales, x, b, ahead, acc[a]);
         }
     MF_UNROLL for (int a = 0; a < streams; a++) mf_emit(span, column, first + a * step, acc[a]);
 }
