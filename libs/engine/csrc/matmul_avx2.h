@@ -42,6 +42,7 @@ typedef struct mf_tile_input {
     int64_t stride;
     const int32_t *wide; /* Q8_0: the activations in pairs of 16 bits, columns wide_stride entries apart */
     int64_t wide_stride;
+    int is_first; /* pass over k: the sums start at zero */
 } mf_tile_input;
 
 typedef struct mf_tile_sums {
@@ -87,6 +88,16 @@ MF_AVX2_INLINE __m256i mf_words(const int8_t *q) {
     __m256i words;
     __asm__("vpbroadcastd %1, %0" : "=x"(words) : "m"(*(const char(*)[4])q));
     return words;
+}
+
+typedef __m256 mf_tile_acc[MF_TILE][MF_PANELS];
+
+/* The sums of the passes before this one. */
+MF_AVX2_INLINE void mf_resume(int n, int is_first, mf_tile_acc from, mf_tile_acc acc) {
+    if (is_first)
+        MF_UNROLL for (int c = 0; c < n; c++) MF_UNROLL for (int p = 0; p < MF_PANELS; p++) acc[c][p] = _mm256_setzero_ps();
+    else
+        MF_UNROLL for (int c = 0; c < n; c++) MF_UNROLL for (int p = 0; p < MF_PANELS; p++) acc[c][p] = from[c][p];
 }
 
 MF_AVX2_INLINE void mf_emit(const mf_span *span, int64_t column, int64_t panel, __m256 result) {

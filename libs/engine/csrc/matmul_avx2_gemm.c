@@ -75,22 +75,32 @@ static MF_AVX2 void run_panels(const mf_weight *w, const int64_t panel[MF_PANELS
         }
         int column = 0;
         for (int t = 0; t < sums->tiles; column += sums->width[t++]) {
-            const mf_tile_input in = input_at(w, chunk, column, begin);
+            mf_tile_input in = input_at(w, chunk, column, begin);
+            in.is_first = p == 0;
             kernels->tile[sums->width[t] - 1](scratch, (int)(end - begin), &in, &sums->tile[t]);
         }
     }
 }
 
-static MF_AVX2 void emit_tiles(const mf_span *span, const int64_t panel[MF_PANELS], int64_t column,
-                               const chunk_sums *sums) {
-    const int minimum = mf_has_minimum(span->weight->type);
+static MF_AVX2 void emit_tiles(const mf_span *span, int64_t panel, int slot, int64_t column, const chunk_sums *sums) {
+    const mf_output *out = span->out;
+    const int has_minimum = mf_has_minimum(span->weight->type);
+    const int64_t row = panel * MF_PANEL_ROWS;
+    const int is_whole = row + MF_PANEL_ROWS <= span->weight->rows;
+    const float *bias = out->bias ? out->bias + row : NULL;
     for (int t = 0; t < sums->tiles; t++)
-        for (int c = 0; c < sums->width[t]; c++, column++)
-            for (int slot = 0; slot < (panel[0] == panel[1] ? 1 : MF_PANELS); slot++) {
-                __m256 result = sums->tile[t].acc[c][slot];
-                if (minimum) result = _mm256_add_ps(result, sums->tile[t].minimum[c][slot]);
-                mf_emit(span, column, panel[slot], result);
+        for (int c = 0; c < sums->width[t]; c++, column++) {
+            __m256 result = sums->tile[t].acc[c][slot];
+            if (has_minimum) result = _mm256_add_ps(result, sums->tile[t].minimum[c][slot]);
+            if (!is_whole) {
+                mf_emit(span, column, panel, result);
+                continue;
             }
+            float *data = out->data + column * out->stride + row;
+            if (bias) result = _mm256_add_ps(result, _mm256_loadu_ps(bias));
+            if (out->accumulate) result = _mm256_add_ps(_mm256_loadu_ps(data), result);
+            _mm256_storeu_ps(data, result);
+        }
 }
 
 static MF_AVX2 void run_chunk(const mf_span *span, const chunk_input *chunk, int64_t column, int n) {
@@ -98,9 +108,9 @@ static MF_AVX2 void run_chunk(const mf_span *span, const chunk_input *chunk, int
     split(&sums, n);
     for (int64_t p = span->first; p < span->last; p += MF_PANELS) {
         const int64_t panel[MF_PANELS] = {p, p + 1 < span->last ? p + 1 : p};
-        memset(sums.tile, 0, (size_t)sums.tiles * sizeof sums.tile[0]);
         run_panels(span->weight, panel, chunk, &sums);
-        emit_tiles(span, panel, column, &sums);
+        for (int slot = 0; slot < (panel[0] == panel[1] ? 1 : MF_PANELS); slot++)
+            emit_tiles(span, panel[slot], slot, column, &sums);
     }
 }
 

@@ -43,8 +43,8 @@ MF_AVX2_INLINE const float *at(const float *p, int64_t stride, int c) {
 }
 
 MF_AVX2_INLINE void minima(int n, const scratch_32 *from, int blocks, const mf_tile_input *in, mf_tile_sums *sums) {
-    __m256 acc[MF_TILE][MF_PANELS];
-    MF_UNROLL for (int c = 0; c < n; c++) MF_UNROLL for (int p = 0; p < 2; p++) acc[c][p] = sums->minimum[c][p];
+    mf_tile_acc acc;
+    mf_resume(n, in->is_first, sums->minimum, acc);
     for (int b = 0; b < blocks; b++)
         MF_UNROLL for (int c = 0; c < n; c++) {
             const __m256 s = _mm256_broadcast_ss(at(in->s, in->stride, c) + b);
@@ -56,8 +56,8 @@ MF_AVX2_INLINE void minima(int n, const scratch_32 *from, int blocks, const mf_t
 MF_AVX2_INLINE void tile(int type, int n, const scratch_32 *from, int blocks, const mf_tile_input *in,
                          mf_tile_sums *sums) {
     const __m256i one = _mm256_set1_epi16(1);
-    __m256 acc[MF_TILE][MF_PANELS];
-    MF_UNROLL for (int c = 0; c < n; c++) MF_UNROLL for (int p = 0; p < 2; p++) acc[c][p] = sums->acc[c][p];
+    mf_tile_acc acc;
+    mf_resume(n, in->is_first, sums->acc, acc);
     for (int b = 0; b < blocks; b++) {
         const int8_t *q = in->q + MF_BLOCK * b;
         __m256i sum[MF_TILE][MF_PANELS], low[MF_TILE][MF_PANELS];

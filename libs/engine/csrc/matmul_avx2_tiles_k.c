@@ -140,6 +140,7 @@ MF_AVX2_INLINE void finish(int type, int n, const block_k *from, int b, const mf
 }
 
 MF_AVX2_INLINE void tile(int type, int n, const block_k *from, int blocks, const mf_tile_input *in, mf_tile_sums *sums) {
+    mf_resume(n, in->is_first, sums->acc, sums->acc);
     for (int b = 0; b < blocks; b++, from++) {
         tile_ints total;
         MF_UNROLL for (int c = 0; c < n; c++) MF_UNROLL for (int p = 0; p < 2; p++) total[c][p] = _mm256_setzero_si256();

@@ -41,6 +41,8 @@ MF_AVX2_INLINE const float *at(const float *p, int64_t stride, int c) {
 }
 
 MF_AVX2_INLINE void tile_q8(int n, const scratch_q8 *from, int blocks, const mf_tile_input *in, mf_tile_sums *sums) {
+    mf_tile_acc acc;
+    mf_resume(n, in->is_first, sums->acc, acc);
     for (int b = 0; b < blocks; b++) {
         __m256i sum[MF_TILE][MF_PANELS];
         MF_UNROLL for (int g = 0; g < 16; g++) {
@@ -56,10 +58,11 @@ MF_AVX2_INLINE void tile_q8(int n, const scratch_q8 *from, int blocks, const mf_
         MF_UNROLL for (int c = 0; c < n; c++) {
             const __m256 d = _mm256_broadcast_ss(at(in->d, in->stride, c) + b);
             MF_UNROLL for (int p = 0; p < 2; p++)
-                sums->acc[c][p] = _mm256_fmadd_ps(_mm256_mul_ps(from->d[b][p], d), _mm256_cvtepi32_ps(sum[c][p]),
-                                                  sums->acc[c][p]);
+                acc[c][p] =
+                    _mm256_fmadd_ps(_mm256_mul_ps(from->d[b][p], d), _mm256_cvtepi32_ps(sum[c][p]), acc[c][p]);
         }
     }
+    MF_UNROLL for (int c = 0; c < n; c++) MF_UNROLL for (int p = 0; p < 2; p++) sums->acc[c][p] = acc[c][p];
 }
 
 typedef __m256 scratch_float[PASS_FLOAT][MF_PANELS];
@@ -74,8 +77,8 @@ MF_AVX2_INLINE __m256 floats(int type, const uint8_t *p) {
 
 MF_AVX2_INLINE void tile_float(int n, const scratch_float from, int blocks, const mf_tile_input *in, mf_tile_sums *sums) {
     const float *x = (const float *)(const void *)in->q;
-    __m256 acc[MF_TILE][MF_PANELS];
-    MF_UNROLL for (int c = 0; c < n; c++) MF_UNROLL for (int p = 0; p < 2; p++) acc[c][p] = sums->acc[c][p];
+    mf_tile_acc acc;
+    mf_resume(n, in->is_first, sums->acc, acc);
     for (int k = 0; k < blocks; k++)
         MF_UNROLL for (int c = 0; c < n; c++) {
             const __m256 value = _mm256_broadcast_ss(at(x, in->stride, c) + k);
