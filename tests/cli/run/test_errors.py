@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from minfer.engine.architectures import supported
 from minfer.engine.testing import TinyModel, tiny_model
 from program import Outcome, Program, minfer_run
 
@@ -96,24 +97,34 @@ def test_a_git_lfs_pointer(minfer_run: Program) -> None:
     (minfer_run.here / "p.gguf").write_text(
         f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 98362432\n"
     )
-    outcome = minfer_run("./p.gguf", "hi")
-    assert (outcome.status, outcome.out) == (4, "")
-    assert outcome.err.startswith("Error: p.gguf is a Git LFS pointer")
+    assert minfer_run("./p.gguf", "hi") == Outcome(
+        4,
+        "",
+        "Error: p.gguf is a Git LFS pointer, not the model itself\n"
+        "Hint: run `git lfs pull` in its repository, or download the file again\n",
+    )
 
 
 def test_an_unsupported_architecture(minfer_run: Program) -> None:
     data = tiny_model(TinyModel("llama")).replace(b"llama", b"lamma")
     (minfer_run.here / "x.gguf").write_bytes(data)
-    outcome = minfer_run("./x.gguf", "hi")
-    assert (outcome.status, outcome.out) == (4, "")
-    assert "'lamma'" in outcome.err
-    assert "gemma3, llama, qwen2, qwen3" in outcome.err
+    known = ", ".join(supported())
+    assert minfer_run("./x.gguf", "hi") == Outcome(
+        4,
+        "",
+        "Error: architecture 'lamma' is not supported\n"
+        f"Hint: choose a model of one of these architectures: {known}\n",
+    )
 
 
 def test_a_prompt_longer_than_the_context(minfer_run: Program) -> None:
     (minfer_run.here / "x.gguf").write_bytes(tiny_model(TinyModel("llama")))
-    outcome = minfer_run("./x.gguf", stdin="words " * 2000)
-    assert (outcome.status, outcome.out) == (6, "")
+    assert minfer_run("-q", "./x.gguf", "--no-template", stdin="words " * 2000) == Outcome(
+        6,
+        "",
+        "Error: the prompt has 12000 tokens and the context 256: there is no room for an answer\n"
+        "Hint: shorten the prompt, or raise --n-ctx if the model allows more\n",
+    )
 
 
 def test_an_empty_prompt(minfer_run: Program) -> None:
@@ -127,6 +138,18 @@ def test_an_empty_prompt(minfer_run: Program) -> None:
 
 def test_a_template_that_refuses(minfer_run: Program) -> None:
     (minfer_run.here / "x.gguf").write_bytes(tiny_model(TinyModel("llama")))
-    outcome = minfer_run("./x.gguf", "--chat-template", "gemma", "--system", "be brief", "hi")
-    assert (outcome.status, outcome.out) == (5, "")
-    assert "System role not supported" in outcome.err
+    assert minfer_run("./x.gguf", "--chat-template", "gemma", "--system", "be brief", "hi") == Outcome(
+        5,
+        "",
+        'Error: the chat template refuses the messages: "System role not supported"\n'
+        "Hint: this template takes no system message: put its text into the first user message\n",
+    )
+
+
+def test_words_that_other_tools_have_commands_for(minfer_run: Program) -> None:
+    assert minfer_run("run", "llama3.2") == Outcome(
+        3,
+        "",
+        "Error: there is no file 'run' here, and the model cache 'CACHE' is empty\n"
+        "Hint: leave `run` out: minfer-run MODEL your prompt\n",
+    )

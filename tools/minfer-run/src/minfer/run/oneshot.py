@@ -11,6 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from minfer.cli.progress import printable, progress_view
+from minfer.core.errors import ModelNotFoundError
 from minfer.engine import LoadOptions, open_model
 from minfer.engine.events import Event, Prefilled, Stopped
 from minfer.engine.generate import GenerationLoop, PromptTooLongError
@@ -52,10 +53,26 @@ def run(settings: RunSettings) -> int:
         return _answer(opened, Request(tuple(ids), replace(params, n_ctx=n_ctx)), settings, status)
 
 
+_FOREIGN_WORDS = {
+    "run": "leave `run` out: minfer-run MODEL your prompt",
+    "chat": "a conversation is started with minfer-run MODEL --cnv",
+    "serve": "the server is a program of its own: minfer-serve MODEL",
+    **{
+        word: f"models are looked after by another program: minfer-fetch {word}"
+        for word in ("list", "ls", "pull", "download", "rm")
+    },
+}
+"""First words that other tools have commands for, and what to write here."""
+
+
 def find_model(reference: str, status: Status) -> Resolved:
     """Where the model is, downloaded when it has to be; said unless the user wrote a path."""
-    with progress_view("none" if status.is_quiet else "auto") as on_progress:
-        resolved = resolve(reference, on_progress=on_progress)
+    try:
+        with progress_view("none" if status.is_quiet else "auto") as on_progress:
+            resolved = resolve(reference, on_progress=on_progress)
+    except ModelNotFoundError as error:
+        error.hint = _FOREIGN_WORDS.get(reference, error.hint)
+        raise
     if not resolved.is_path_like:
         status.say(f"Model ready: {printable(str(resolved.path))}")
     return resolved

@@ -22,10 +22,6 @@ A remote model is downloaded when it is not in the cache.
 
 All words after MODEL are the prompt; flags may stand among them, and after -- nothing is a flag.
 Without words the prompt is all of stdin; a lone - among the words stands for stdin there.
-
-\b
-Other commands, each with its own --help:
-  COMMANDS
 """
 
 HABITS = {
@@ -51,6 +47,14 @@ class GenerateCommand(TolerantCommand):
     """The command that has no name; it explains the flags of other tools."""
 
     habits = HABITS
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """How a model is written, then the other commands."""
+        from minfer.run.cli import COMMANDS
+
+        super().format_epilog(ctx, formatter)
+        with formatter.section("Other commands, each with its own --help"):
+            formatter.write_dl([(row.name, row.summary) for row in COMMANDS])
 
 
 def _version() -> str:
