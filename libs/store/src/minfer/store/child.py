@@ -64,7 +64,12 @@ def resolve_in_child(reference: str, settings: Settings, on_progress: OnProgress
 
 def _run(command: Sequence[str], settings: Settings, on_progress: OnProgress) -> tuple[int, dict[str, Any]]:
     """Run `command`, relaying the progress lines of its stderr; exit status and the object on its stdout."""
-    environment = {**settings.environment, "MINFER_MODEL_DIR": str(settings.cache)}
+    # off: the child works by itself, it is what is left when no daemon can
+    environment = {
+        **settings.environment,
+        "MINFER_MODEL_DIR": str(settings.cache),
+        "MINFER_STORE_SOCKET": "off",
+    }
     try:
         child = subprocess.Popen(
             command,

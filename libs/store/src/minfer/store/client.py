@@ -42,10 +42,22 @@ def resolve(
     catalog = read_catalog(settings.cache, with_sizes=False) if needs_catalog else Catalog(settings.cache)
     outcome = decide(parsed, existing, catalog, offline=settings.offline)
     if isinstance(outcome, Fetch):
+        return Resolved(_fetched(str(parsed), settings, on_progress), "fetched", parsed)
+    return Resolved(outcome.path, "path" if outcome.model is None else "cache", parsed)
+
+
+def _fetched(reference: str, settings: Settings, on_progress: OnProgress) -> Path:
+    """Fetched by the daemon, or where there can be none by a child process."""
+    from minfer.store.address import NoDaemonError
+    from minfer.store.daemon import with_daemon
+
+    try:
+        path, _ = with_daemon(settings, lambda client: client.resolve(reference, on_progress))
+    except NoDaemonError:
         from minfer.store.child import resolve_in_child
 
-        return Resolved(resolve_in_child(str(parsed), settings, on_progress), "fetched", parsed)
-    return Resolved(outcome.path, "path" if outcome.model is None else "cache", parsed)
+        return resolve_in_child(reference, settings, on_progress)
+    return path
 
 
 def existing_path(reference: Reference, settings: Settings) -> Path | None:

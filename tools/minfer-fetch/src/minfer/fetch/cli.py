@@ -27,6 +27,9 @@ COMMANDS: Final = (
     CommandRow("verify", "minfer.fetch.commands.verify:verify", "Check cached files against their digests."),
     CommandRow("gc", "minfer.fetch.commands.gc:gc", "Remove unfinished downloads and leftovers."),
     CommandRow("import", "minfer.fetch.commands.import_file:import_file", "Bring a file into the cache."),
+    CommandRow(
+        "daemon", "minfer.fetch.commands.daemon:daemon", "Run, start, stop or look at the store daemon."
+    ),
     CommandRow("doctor", "minfer.fetch.commands.doctor:doctor", "Check cache, disk, network and settings."),
 )
 

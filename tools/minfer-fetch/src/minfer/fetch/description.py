@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from minfer.gguf.part import place_tensors
 from minfer.store.settings import Settings
 
 _FIRST_READ = 1 << 20
+_MAX_ITEMS = 6
 _LAST_READ = 64 << 20  # vocabularies of a quarter of a million words take 6 MiB
 
 
@@ -82,3 +83,17 @@ def _header(plan: Plan, file: PlannedFile, settings: Settings) -> tuple[bytes, H
                     f"the header of {file.path} is longer than {_LAST_READ >> 20} MiB"
                 ) from None
         n_wanted *= 4
+
+
+def json_value(value: object, limit: int | None) -> object:
+    """A metadata value for JSON; an array longer than `limit` as its length and first items."""
+    if isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if not isinstance(value, Sequence):
+        return str(value)
+    if limit is not None and len(value) > limit:
+        first = [json_value(item, limit) for item in value[:_MAX_ITEMS]]
+        return {"n_items": len(value), "first": first}
+    return [json_value(item, limit) for item in value]

@@ -95,6 +95,22 @@ def _file_locks(settings: Settings) -> Iterator[Finding]:
     )
 
 
+def _daemon(settings: Settings) -> Iterator[Finding]:
+    from minfer.store.address import NoDaemonError, socket_path
+    from minfer.store.daemon import is_listening
+
+    try:
+        socket = socket_path(settings)
+    except NoDaemonError as error:
+        detail = f"none can run: {error.fact}"
+        yield Finding(
+            "daemon", "note", f"{detail}; downloads go through a process for each, and work the same"
+        )
+        return
+    state = "is running" if is_listening(socket) else "is not running; tools start it when they need it"
+    yield Finding("daemon", "ok", f"{state} ({socket})")
+
+
 def _leftovers(settings: Settings) -> Iterator[Finding]:
     garbage = find_garbage(settings.cache)
     n_bytes = sum(piece.n_bytes for piece in garbage)
@@ -168,6 +184,7 @@ CHECKS: Final[tuple[Callable[[Settings], Iterator[Finding]], ...]] = (
     _cache,
     _space,
     _file_locks,
+    _daemon,
     _leftovers,
     _environment,
     _pip,

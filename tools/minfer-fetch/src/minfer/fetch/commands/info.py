@@ -29,7 +29,7 @@ _MAX_JSON_ITEMS = 64
 @output_flags
 def info(model: str, full: bool, output: Output) -> None:
     """Show metadata and tensors of MODEL. Of one that is not here yet, only the header is fetched."""
-    from minfer.fetch.description import describe_local, describe_remote
+    from minfer.fetch.description import describe_local, describe_remote, json_value
     from minfer.fetch.pull import look_up
 
     settings = Settings.of()
@@ -41,7 +41,7 @@ def info(model: str, full: bool, output: Output) -> None:
             described = describe_remote(outcome.reference, settings)
         if output.as_json:
             limit = None if full else _MAX_JSON_ITEMS
-            metadata = {key: _json_value(value, limit) for key, value in described.metadata.items()}
+            metadata = {key: json_value(value, limit) for key, value in described.metadata.items()}
             output.data({**_facts(described), "metadata": metadata, "tensors": _tensors(described)})
         else:
             _print(described, full, output)
@@ -70,20 +70,6 @@ def _tensors(file: Description) -> list[dict[str, Any]]:
         }
         for tensor in file.tensors.values()
     ]
-
-
-def _json_value(value: object, limit: int | None) -> object:
-    """A metadata value for JSON; an array longer than `limit` as its length and first items."""
-    if isinstance(value, str | int | float | bool):
-        return value
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if not isinstance(value, Sequence):
-        return str(value)
-    if limit is not None and len(value) > limit:
-        first = [_json_value(item, limit) for item in value[:_MAX_ITEMS]]
-        return {"n_items": len(value), "first": first}
-    return [_json_value(item, limit) for item in value]
 
 
 def _print(file: Description, full: bool, output: Output) -> None:

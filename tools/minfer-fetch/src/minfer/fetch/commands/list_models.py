@@ -9,12 +9,12 @@ import click
 
 from minfer.cli.commands import HELP
 from minfer.core.units import human_bytes
+from minfer.fetch.listing import listed_models
 from minfer.fetch.output import Output, output_flags
-from minfer.store.cached_model import CachedModel
 from minfer.store.catalog import Catalog, read_catalog
-from minfer.store.records import Record, all_records
+from minfer.store.daemon_facts import ListedModel
 from minfer.store.settings import Settings
-from minfer.store.spelling import full_reference, pasteable, spelling
+from minfer.store.spelling import pasteable
 
 _HEADINGS = {
     "hf": "Hugging Face",
@@ -30,11 +30,7 @@ def list_models(output: Output) -> None:
     """Show the models in the cache: a MODEL to write in other commands, size, and whether it was verified."""
     with output.working():
         catalog = read_catalog(Settings.of().cache)
-        records = {record.path: record for record in all_records(catalog.directory)}
-    rows = [_row(model, catalog, records) for model in catalog.models]
-    if output.as_json:
-        for model, row in zip(catalog.models, rows, strict=True):
-            row["reference"] = full_reference(model, catalog)
+        rows = [_row(model, catalog) for model in listed_models(catalog)]
     for directory in catalog.unreadable:
         output.say(f"Warning: {catalog.directory / directory} may not be read")
     if output.as_json:
@@ -48,30 +44,17 @@ def list_models(output: Output) -> None:
         )
 
 
-def _row(model: CachedModel, catalog: Catalog, records: dict[str, Record]) -> dict[str, Any]:
+def _row(model: ListedModel, catalog: Catalog) -> dict[str, Any]:
     return {
-        "model": spelling(model, catalog),
+        "model": model.spelling,
         "source": model.source,
-        "path": str(catalog.path_of(model)),
-        "bytes": model.files.n_bytes,
-        "parts": len(model.files.files),
-        "missing": list(model.files.missing),
-        "state": _state(model, catalog, records),
+        "path": str(catalog.directory / model.path),
+        "bytes": model.n_bytes,
+        "parts": model.n_parts,
+        "missing": list(model.missing),
+        "state": model.state,
+        "reference": model.reference,
     }
-
-
-def _state(model: CachedModel, catalog: Catalog, records: dict[str, Record]) -> str:
-    """'incomplete', 'verified' (all files as they were checked), 'changed' since then, or 'unverified'."""
-    if not model.is_complete:
-        return "incomplete"
-    known = [(file, records.get(file.path)) for file in model.files.files]
-    if any(record is None for _, record in known):
-        return "unverified"
-    try:
-        fit = all(record.fits((catalog.directory / file.path).stat()) for file, record in known if record)
-    except OSError:
-        return "changed"
-    return "verified" if fit else "changed"
 
 
 def _print(rows: list[dict[str, Any]], output: Output) -> None:

@@ -27,12 +27,14 @@ _SOURCES = ("hf", "ollama", "pypi")
     help="Files of a split set to download at a time.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be downloaded, and download nothing.")
+@click.option("--detach", is_flag=True, help="Let the daemon download it, and return.")
 @output_flags
-def pull(words: tuple[str, ...], jobs: int, dry_run: bool, output: Output) -> None:
+def pull(words: tuple[str, ...], jobs: int, dry_run: bool, detach: bool, output: Output) -> None:
     """Download MODEL into the cache and print its path. The source is asked even when the model is here.
 
     Also understood: `pull hf REPO [QUANT]` and `pull ollama MODEL[:TAG]`.
     """
+    from minfer.fetch.by_daemon import pull_detached
     from minfer.fetch.pull import obtain, remote_reference, source_of
 
     settings = replace(Settings.of(), n_jobs=jobs)
@@ -46,7 +48,12 @@ def pull(words: tuple[str, ...], jobs: int, dry_run: bool, output: Output) -> No
         if dry_run:
             plan = source_of(reference).plan(reference, settings)
             return _show(plan, settings, output)
-        pulled = obtain(reference, settings, on_progress, refresh=True)
+        if detach:
+            pulled = pull_detached(reference, settings, on_progress)
+            if pulled is None:
+                return _under_way(str(reference), output)
+        else:
+            pulled = obtain(reference, settings, on_progress, refresh=True)
     output.say(f"{'Already cached' if pulled.was_cached else 'Model ready'}: {pulled.path}")
     if output.as_json:
         output.data({"path": str(pulled.path), "was_cached": pulled.was_cached, "reference": str(reference)})
@@ -66,6 +73,15 @@ def _join(words: tuple[str, ...]) -> str:
             hint=f"minfer-fetch pull {words[0]}",
         )
     return f"{source}:{':'.join(rest)}"
+
+
+def _under_way(reference: str, output: Output) -> None:
+    """The daemon has it from here."""
+    output.say(
+        f"{reference} is downloaded in the background; `minfer-fetch daemon status` shows how far it is"
+    )
+    if output.as_json:
+        output.data({"path": None, "detached": True, "reference": reference})
 
 
 def _show(plan: Plan, settings: Settings, output: Output) -> None:

@@ -15,7 +15,7 @@ from minfer.store.settings import Settings
 @output_flags
 def resolve(model: str, output: Output) -> None:
     """Print the path of MODEL. A reference to a source is downloaded when it is not in the cache."""
-    from minfer.fetch.pull import resolve as resolve_model
+    from minfer.fetch.by_daemon import resolve as resolve_model
 
     with output.working() as on_progress:
         resolved = resolve_model(model, Settings.of(), on_progress)

@@ -1,0 +1,111 @@
+"""Find or start the daemon of a cache; whoever cannot have one does without.
+
+Nothing here imports gRPC before a daemon is known to listen.
+"""
+
+from __future__ import annotations
+
+import os
+import socket as sockets
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from minfer.store.address import DaemonGoneError, NoDaemonError, socket_path
+from minfer.store.child import NoFetchToolError, fetch_command
+from minfer.store.settings import Settings
+
+if TYPE_CHECKING:
+    from minfer.store.daemon_client import DaemonClient
+
+_API_MAJOR = 1
+_START_S = 15.0  # a starter that fails says so at once; this is for one that hangs
+_SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")  # travel with requests, a daemon needs none of its own
+
+T = TypeVar("T")
+
+
+def is_listening(socket: Path) -> bool:
+    """True when some process accepts connections there."""
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
+        probe.settimeout(2)
+        try:
+            probe.connect(str(socket))
+        except OSError:
+            return False
+    return True
+
+
+def start(settings: Settings, socket: Path) -> None:
+    """Start a daemon at `socket` unless one listens. Returns when it does; raises NoDaemonError."""
+    try:
+        command = [*fetch_command(settings), "daemon", "start", "--quiet"]
+        environment = {name: value for name, value in settings.environment.items() if name not in _SECRETS}
+        starter = subprocess.run(
+            command,
+            env={**environment, "MINFER_MODEL_DIR": str(settings.cache), "MINFER_STORE_SOCKET": str(socket)},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the caller
+            timeout=_START_S,
+            check=False,
+        )
+    except (OSError, NoFetchToolError, subprocess.TimeoutExpired) as error:
+        raise NoDaemonError(f"the daemon cannot be started: {error}") from error
+    if starter.returncode != 0:
+        raise NoDaemonError(f"the daemon did not start: minfer-fetch ended with {starter.returncode}")
+
+
+def connect(settings: Settings, *, may_start: bool = True) -> DaemonClient:
+    """A client of the cache's daemon, which is started when there is none. Raises NoDaemonError.
+
+    A daemon that speaks another major version is asked to leave; one that is busy stays, and is not used.
+    """
+    socket = socket_path(settings)
+    for _ in range(2):
+        if not is_listening(socket):
+            if not may_start:
+                raise NoDaemonError(f"no daemon is running for {str(settings.cache)!r}")
+            start(settings, socket)
+        from minfer.store.daemon_client import DaemonClient
+
+        client = DaemonClient(socket, settings)
+        try:
+            if _is_usable(client, settings):
+                return client
+        except BaseException:
+            client.close()
+            raise
+        client.close()
+    raise NoDaemonError("the daemon speaks another version of the protocol")
+
+
+def _is_usable(client: DaemonClient, settings: Settings) -> bool:
+    """False when an unsuitable daemon has agreed to leave, so that another can start."""
+    facts = client.server()
+    if facts.api_major != _API_MAJOR:
+        if client.leave():
+            return False
+        raise NoDaemonError(f"a busy daemon speaks version {facts.api_major} of the protocol")
+    if facts.cache != Path(os.path.realpath(settings.cache)):
+        raise NoDaemonError(f"the daemon at that socket serves {str(facts.cache)!r}")
+    return True
+
+
+def with_daemon(settings: Settings, work: Callable[[DaemonClient], T]) -> T:
+    """`work` done with a client; once more if the daemon ends meanwhile, which every call allows.
+
+    Raises NoDaemonError when there is no daemon to be had, and what `work` raises.
+    """
+    try:
+        return _once(settings, work)
+    except DaemonGoneError:
+        return _once(settings, work)
+
+
+def _once(settings: Settings, work: Callable[[DaemonClient], T]) -> T:
+    with connect(settings) as client:
+        return work(client)

@@ -1,0 +1,146 @@
+"""The typed client of the daemon: messages go in and out as values, errors as their own types.
+
+Calls raise the daemon's errors as they were raised there, and NoDaemonError when it went away.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from minfer.core.errors import TransferError
+from minfer.store import messages
+from minfer.store.address import DaemonGoneError, NoDaemonError
+from minfer.store.daemon_facts import ListedModel, ServerFacts, Status
+from minfer.store.progress import OnProgress, ignore_progress
+from minfer.store.rpc import CHANNEL_OPTIONS, grpc, services
+from minfer.store.settings import Settings
+from minfer.store.v1 import store_pb2 as pb
+
+_BRIEF_S = 10.0  # for answers that need no work; generous, because machines are busy
+_OF_NO_USE = (
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.UNIMPLEMENTED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+)
+
+
+T = TypeVar("T")
+
+
+class DaemonFailedError(TransferError):
+    """The daemon broke in the middle of a call."""
+
+    code = "daemon-failed"
+
+
+class DaemonClient:
+    """A connection to the daemon that listens on `socket`; `settings` travel with every request."""
+
+    def __init__(self, socket: Path, settings: Settings) -> None:
+        self._channel = grpc.insecure_channel(f"unix:{socket}", options=CHANNEL_OPTIONS)
+        self._stub = services.ModelStoreServiceStub(self._channel)
+        self._caller = messages.caller_message(settings)
+
+    def close(self) -> None:
+        """End the connection, and calls that still run."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def server(self) -> ServerFacts:
+        """Who serves which cache."""
+        return messages.server_facts_of(self._unary(self._stub.GetServer, pb.GetServerRequest()))
+
+    def status(self) -> Status:
+        """What the daemon is doing."""
+        return messages.status_of(self._unary(self._stub.Status, pb.StatusRequest()))
+
+    def leave(self, *, even_if_busy: bool = False) -> bool:
+        """Ask the daemon to end; False when it is at work and stays."""
+        request = pb.LeaveRequest(even_if_busy=even_if_busy)
+        return bool(self._unary(self._stub.Leave, request).is_leaving)
+
+    def resolve(self, reference: str, on_progress: OnProgress = ignore_progress) -> tuple[Path, bool]:
+        """The file that `reference` means, fetched if need be; and whether it was there already."""
+        request = pb.ResolveRequest(caller=self._caller, reference=reference)
+        with self._stream(self._stub.Resolve, request) as events:
+            for event in events:
+                if event.HasField("resolved"):
+                    return Path(os.fsdecode(event.resolved.path)), event.resolved.was_cached
+                on_progress(messages.progress_of(event.progress))
+        raise DaemonFailedError(f"the daemon gave no answer for {reference!r}")
+
+    def pull(self, reference: str, on_progress: OnProgress = ignore_progress) -> tuple[Path, bool]:
+        """As `resolve`, but the source is asked even when the model is here."""
+        request = pb.PullRequest(caller=self._caller, reference=reference)
+        with self._stream(self._stub.Pull, request) as events:
+            for event in events:
+                if event.HasField("pulled"):
+                    return Path(os.fsdecode(event.pulled.path)), event.pulled.was_cached
+                on_progress(messages.progress_of(event.progress))
+        raise DaemonFailedError(f"the daemon gave no answer for {reference!r}")
+
+    def pull_detached(self, reference: str, on_progress: OnProgress = ignore_progress) -> Path | None:
+        """Start a download that goes on without this process; a path when there was nothing to download."""
+        request = pb.PullRequest(caller=self._caller, reference=reference, detach=True)
+        with self._stream(self._stub.Pull, request) as events:
+            for event in events:
+                if event.HasField("pulled"):
+                    return Path(os.fsdecode(event.pulled.path))
+                if event.HasField("detached"):
+                    return None
+                on_progress(messages.progress_of(event.progress))
+        raise DaemonFailedError(f"the daemon gave no answer for {reference!r}")
+
+    def models(self) -> Iterator[ListedModel]:
+        """The models of the cache, ordered by path; asked for page by page."""
+        token = ""
+        while True:
+            page = self._unary(self._stub.List, pb.ListRequest(caller=self._caller, page_token=token))
+            yield from map(messages.model_of, page.models)
+            token = page.next_page_token
+            if not token:
+                return
+
+    def _unary(self, method: Callable[..., T], request: object, timeout_s: float = _BRIEF_S) -> T:
+        with _errors():
+            return method(request, timeout=timeout_s, wait_for_ready=False)
+
+    @contextmanager
+    def _stream(self, method: Callable[..., Any], request: object) -> Iterator[Iterator[Any]]:
+        """The answers of a call that is cancelled when the block is left, by Ctrl-C too."""
+        call = method(request)
+        try:
+            with _errors():
+                yield call
+        finally:
+            call.cancel()
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Raise what the daemon raised; for failures of the call itself NoDaemonError or DaemonFailedError."""
+    try:
+        yield
+    except grpc.RpcError as failure:
+        trailer = dict(failure.trailing_metadata() or ())
+        error = messages.error_of(trailer.get(messages.DETAILS_KEY, b""))
+        if error is not None:
+            raise error from None
+        status = failure.code()
+        if status == grpc.StatusCode.UNAVAILABLE:
+            raise DaemonGoneError(f"the daemon does not answer ({failure.details()})") from None
+        if status in _OF_NO_USE:
+            raise NoDaemonError(f"the daemon is of no use ({status.name})") from None
+        raise DaemonFailedError(f"the daemon failed: {status.name}, {failure.details()}") from None

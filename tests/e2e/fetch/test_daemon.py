@@ -1,0 +1,227 @@
+"""The store daemon: real processes that race, die, wait and leave."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import minfer.store
+from e2e.fetch import servers
+from e2e.fetch.daemons import Place, place, wait_until
+from e2e.fetch.hub import Hub, Repository
+from minfer.core.errors import ModelNotFoundError, UsageError
+from minfer.store.address import NoDaemonError, socket_path
+from minfer.store.daemon import connect, with_daemon
+from minfer.store.settings import Settings
+
+BODY = b"GGUF" + random.Random(1).randbytes(8_000_000)
+MODEL = "hf:acme/tiny-GGUF:q4_0"
+PATH = "hf/acme/tiny-GGUF/tiny-Q4_0.gguf"
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with servers.serving({}) as server:
+        yield Hub(
+            server, {"acme/tiny-GGUF": Repository({"tiny-Q4_0.gguf": BODY, "tiny-Q8_0.gguf": BODY + b"x"})}
+        )
+
+
+@pytest.fixture
+def here(hub: Hub) -> Iterator[Place]:
+    with place(HF_ENDPOINT=hub.server.url) as found:
+        yield found
+
+
+def downloads(hub: Hub) -> list[str]:
+    return [seen.range for seen in hub.server.seen if seen.path.startswith("/storage/")]
+
+
+def partial_size(here: Place) -> int:
+    return max((p.stat().st_size for p in here.cache.glob(".minfer/partial/*.partial")), default=0)
+
+
+def test_a_library_call_starts_it_and_is_answered(hub: Hub, here: Place) -> None:
+    events: list[minfer.store.Progress] = []
+    resolved = minfer.store.resolve(MODEL, settings=here.settings, on_progress=events.append)
+    assert (resolved.path, resolved.source) == (here.cache / PATH, "fetched")
+    assert resolved.path.read_bytes() == BODY
+    assert any(event.n_total == len(BODY) for event in events)
+    assert resolved.path.stat().st_mode & 0o044 == 0o044  # others may read the cache as before
+    with here.client() as client:
+        assert client.status().server.pid in here.pids()
+        assert [model.path for model in client.models()] == [PATH]
+        assert client.resolve("tiny") == (here.cache / PATH, True)
+    assert len(downloads(hub)) == 1
+    assert here.socket.stat().st_mode & 0o077 == 0
+
+
+def test_errors_arrive_as_they_were_raised(hub: Hub, here: Place) -> None:
+    with here.client() as client:
+        with pytest.raises(ModelNotFoundError) as caught:
+            client.resolve("hf:acme/none")
+        assert (caught.value.exit_status, bool(caught.value.hint)) == (3, True)
+        hub.repositories["acme/tiny-GGUF"].files["tiny-Q5_0.gguf"] = BODY
+        with pytest.raises(ModelNotFoundError) as refused:
+            client.resolve("hf:acme/tiny-GGUF")
+        assert any("q4_0" in each.lower() for each in refused.value.candidates)
+        with pytest.raises(UsageError, match="is a path"):
+            client.resolve("./x.gguf")
+
+
+def test_what_starts_it_does_not_hang_on_it(here: Place) -> None:
+    """`$(…)` ends when nobody holds its pipe any more: the daemon must not."""
+    began = time.monotonic()
+    command = f"X=$('{sys.executable}' -m minfer.fetch resolve {MODEL} 2>&1); echo \"$X\""
+    done = subprocess.run(
+        ["sh", "-c", command], env=here.environment, capture_output=True, text=True, timeout=50, check=True
+    )
+    assert str(here.cache / PATH) in done.stdout
+    assert here.pids()
+    assert time.monotonic() - began < 40  # it lives for 60 s without calls
+
+
+def test_starters_that_race_make_one_daemon(here: Place) -> None:
+    starters = [here.popen("daemon", "start", "--json") for _ in range(4)]
+    for starter in starters:
+        stdout, stderr = starter.communicate(timeout=60)
+        assert starter.returncode == 0, stderr
+        assert json.loads(stdout)["running"] is True
+    wait_until(lambda: len(here.pids()) == 1)
+    with here.client() as client:
+        assert [client.server().pid] == here.pids()
+
+
+def test_a_stale_socket_is_replaced(here: Place) -> None:
+    assert here.run("daemon", "start")[0] == 0
+    (dead,) = here.pids()
+    os.kill(dead, signal.SIGKILL)
+    wait_until(lambda: not here.pids())
+    assert here.socket.exists()
+    with here.client() as client:
+        assert client.server().pid != dead
+
+
+def test_killed_in_the_middle_of_a_pull_nothing_is_lost(hub: Hub, here: Place) -> None:
+    hub.server.bytes_per_s = 3_000_000
+    waiting = here.popen("resolve", MODEL)
+    wait_until(lambda: partial_size(here) > 1_000_000)
+    kept = partial_size(here)
+    hub.server.bytes_per_s = 0
+    os.kill(here.pids()[0], signal.SIGKILL)
+    stdout, stderr = waiting.communicate(timeout=60)
+    assert (waiting.returncode, stdout) == (0, f"{here.cache / PATH}\n"), stderr
+    assert (here.cache / PATH).read_bytes() == BODY
+    again = downloads(hub)[1]
+    assert int(again.removeprefix("bytes=").rstrip("-")) >= kept
+
+
+def test_the_last_ctrl_c_stops_the_download_and_no_earlier_one(hub: Hub, here: Place) -> None:
+    hub.server.bytes_per_s = 2_000_000
+    first, second = here.popen("resolve", MODEL), here.popen("resolve", MODEL)
+    wait_until(lambda: partial_size(here) > 500_000)
+    with here.client() as client:
+        wait_until(lambda: client.status().n_calls == 2)
+        first.send_signal(signal.SIGINT)
+        first.communicate(timeout=20)
+        wait_until(lambda: client.status().n_calls == 1)
+        before = partial_size(here)
+        wait_until(lambda: partial_size(here) > before + 200_000)
+        second.send_signal(signal.SIGINT)
+        second.communicate(timeout=20)
+        assert (first.returncode, second.returncode) == (130, 130)
+        wait_until(client.leave)  # it is not at work any more
+    assert partial_size(here) > before
+    assert not list(here.cache.rglob("*.gguf"))
+
+
+def test_twenty_callers_make_one_download(hub: Hub, here: Place) -> None:
+    hub.server.bytes_per_s = 10_000_000
+    program = (
+        "import sys, threading, minfer.store\n"
+        "from minfer.store.daemon import connect\n"
+        "from minfer.store.settings import Settings\n"
+        "def ask():\n"
+        "    with connect(Settings.of()) as client: print(client.resolve(sys.argv[1])[0])\n"
+        "threads = [threading.Thread(target=ask) for _ in range(20)]\n"
+        "for each in threads: each.start()\n"
+        "for each in threads: each.join()\n"
+    )
+    assert here.run("daemon", "start")[0] == 0
+    done = subprocess.run(
+        [sys.executable, "-c", program, MODEL],
+        env=here.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    assert done.stdout.splitlines() == [str(here.cache / PATH)] * 20
+    assert len(downloads(hub)) == 1
+
+
+def test_it_leaves_when_idle_and_comes_back(here: Place) -> None:
+    here.environment["MINFER_STORE_IDLE"] = "0.4"
+    with here.client() as client:
+        first = client.server().pid
+        wait_until(lambda: not here.pids())
+        with pytest.raises(NoDaemonError):
+            client.server()
+    assert not here.socket.exists()
+    for _ in range(3):  # each call falls somewhere into or after the moment of leaving
+        assert with_daemon(here.settings, lambda client: client.server().pid) != first
+        time.sleep(random.Random(5).uniform(0.3, 0.5))
+
+
+def test_detached_it_goes_on_alone(hub: Hub, here: Place) -> None:
+    hub.server.bytes_per_s = 4_000_000
+    code, stdout, stderr = here.run("pull", "--detach", MODEL)
+    assert (code, stdout) == (0, ""), stderr
+    assert "in the background" in stderr
+    code, stdout, _ = here.run("daemon", "status", "--json")
+    assert [pull["reference"] for pull in json.loads(stdout)["pulls"]] == [MODEL]
+    wait_until((here.cache / PATH).exists)
+    code, _, stderr = here.run("pull", "--detach", "hf:acme/none")
+    assert code == 3
+    assert "Error: " in stderr
+
+
+def test_where_no_daemon_can_run_a_child_does_the_work(here: Place) -> None:
+    (here.directory / "file").write_text("")
+    here.environment |= {"XDG_RUNTIME_DIR": f"{here.directory}/file", "TMPDIR": f"{here.directory}/file"}
+    with pytest.raises(NoDaemonError):
+        socket_path(here.settings)
+    environment = {**here.environment, "TMPDIR": str(here.directory)}
+    blocked = Settings.of({**environment, "MINFER_STORE_SOCKET": f"{here.directory}/file/x.sock"})
+    assert minfer.store.resolve(MODEL, settings=blocked).path.read_bytes() == BODY
+    _, stdout, _ = here.run("doctor", "--json", MINFER_OFFLINE="1", TMPDIR="/tmp", MINFER_STORE_SOCKET="off")
+    (found,) = [each for each in json.loads(stdout)["findings"] if each["check"] == "daemon"]
+    assert "none can run" in found["detail"]
+    assert here.pids() == []
+
+
+def test_a_path_too_long_for_a_socket_means_no_daemon(here: Place) -> None:
+    deep = here.directory / ("d" * 90)
+    deep.mkdir(mode=0o700)
+    settings = Settings.of({**here.environment, "XDG_RUNTIME_DIR": str(deep), "TMPDIR": str(deep)})
+    with pytest.raises(NoDaemonError, match="too long"):
+        connect(settings)
+    assert minfer.store.resolve(MODEL, settings=settings).path.read_bytes() == BODY
+
+
+def test_a_directory_that_others_may_enter_is_not_used(here: Place, tmp_path: Path) -> None:
+    (here.directory / "run/minfer").mkdir(mode=0o755)
+    os.chmod(here.directory / "run/minfer", 0o755)
+    assert socket_path(here.settings).parent == here.directory / f"minfer-daemon-{os.getuid()}"
+    (here.directory / "run/minfer").rmdir()
+    (here.directory / "run/minfer").symlink_to(tmp_path)
+    assert socket_path(here.settings).parent == here.directory / f"minfer-daemon-{os.getuid()}"

@@ -1,0 +1,119 @@
+"""One daemon from its election to its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+# Everything that a call may need is imported now: the environment may be upgraded or removed under a daemon.
+import minfer.fetch.sources.hf
+import minfer.fetch.sources.ollama
+import minfer.fetch.sources.python_package  # noqa: F401
+from minfer.fetch.daemon.activity import Activity, Counting
+from minfer.fetch.daemon.election import elected, remove_stale
+from minfer.fetch.daemon.live_catalog import LiveCatalog
+from minfer.fetch.daemon.service import ModelStore
+from minfer.store.rpc import grpc, services
+from minfer.store.settings import Settings
+
+Server: TypeAlias = Any  # grpc.Server, which has no types
+
+_N_THREADS = 128  # one for each caller that waits; more are refused, and do without a daemon
+_TICK_S = 1.0
+_ELECTION_S = 5.0
+_GRACE_S = 5.0
+_SERVICE = "minfer.store.v1.ModelStoreService"
+
+
+def serve(settings: Settings, socket: Path, idle_s: float, on_ready: Callable[[], None]) -> bool:
+    """Be the daemon of `settings.cache` at `socket` until it is idle for `idle_s` (0: never) or told to go.
+
+    False when another one listens there. Only in the main thread. Raises OSError.
+    """
+    activity = Activity()
+    with elected(socket, _ELECTION_S) as is_elected:
+        if not is_elected:
+            return False
+        remove_stale(socket)
+        cache = Path(os.path.realpath(settings.cache))
+        catalog = LiveCatalog(cache)
+        server = _server(ModelStore(cache, activity, catalog, idle_s), activity)
+        identity = _bind(server, socket)
+        with _signals(activity.leaving):
+            on_ready()
+            _live(activity, catalog, idle_s, lambda: _identity(socket) == identity)
+        # gone from the disk before calls are refused for good: who comes now starts another daemon
+        if _identity(socket) == identity:
+            socket.unlink(missing_ok=True)
+        catalog.stop()
+        server.stop(_GRACE_S).wait()
+    return True
+
+
+def _server(store: ModelStore, activity: Activity) -> Server:
+    server = grpc.server(
+        ThreadPoolExecutor(_N_THREADS),
+        interceptors=[Counting(activity)],
+        options=(("grpc.so_reuseport", 0), ("grpc.max_metadata_size", 64 << 10)),
+        maximum_concurrent_rpcs=_N_THREADS,
+    )
+    services.add_ModelStoreServiceServicer_to_server(store, server)
+    state = health.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(state, server)
+    for name in ("", _SERVICE):
+        state.set(name, health_pb2.HealthCheckResponse.SERVING)
+    reflection.enable_server_reflection((_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    return server
+
+
+def _bind(server: Server, socket: Path) -> tuple[int, int] | None:
+    before = os.umask(0o077)  # for the socket alone: models are for whoever may read the cache
+    try:
+        server.add_insecure_port(f"unix:{socket}")
+    except RuntimeError as error:  # gRPC's word for it
+        raise OSError(f"no socket can be made at {str(socket)!r}") from error
+    finally:
+        os.umask(before)
+    server.start()
+    return _identity(socket)
+
+
+def _identity(socket: Path) -> tuple[int, int] | None:
+    try:
+        status = socket.lstat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _live(activity: Activity, catalog: LiveCatalog, idle_s: float, is_reachable: Callable[[], bool]) -> None:
+    """Until it is time to go: told so, idle, or unreachable because the socket was removed."""
+    tick_s = min(_TICK_S, idle_s / 4) if idle_s else _TICK_S
+    catalog.watch()
+    while not activity.leaving.wait(tick_s):
+        catalog.watch()
+        is_done = (idle_s and activity.idle_s >= idle_s) or not is_reachable()
+        if is_done:
+            activity.leave(n_calls=0)
+
+
+@contextmanager
+def _signals(leaving: threading.Event) -> Iterator[None]:
+    before = {number: signal.signal(number, lambda *_: leaving.set()) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
