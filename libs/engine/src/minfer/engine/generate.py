@@ -137,6 +137,8 @@ class GenerationLoop:
                 continue  # no share, or it has just lost its cache to an older one
             if rows < total:
                 one.drop_draft()  # drafted rows are verified in one step or not at all
+            elif one.n_wanted > left:
+                one.drop_draft(keep=left - 1)  # each drafted row wants logits
             part = self._part(one, min(rows, len(one.pending)), left)
             if part is not None and self._make_room(one, part.n_rows):
                 parts.append(part)

@@ -97,9 +97,9 @@ class Generation:
         """How many of the last pending rows need logits."""
         return 1 + len(self._draft)
 
-    def drop_draft(self) -> None:
-        """Forget the guess; nothing but time depends on it."""
-        self._draft = []
+    def drop_draft(self, keep: int = 0) -> None:
+        """Forget the guess but for its first `keep` ids; nothing but time depends on it."""
+        del self._draft[max(keep, 0) :]
 
     def n_logit_rows(self, n_rows: int) -> int:
         """How many of the next n_rows pending ids, counted from their end, need logits."""

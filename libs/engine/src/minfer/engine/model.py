@@ -219,6 +219,7 @@ class Model:
         self.threads_reason = opened.threads_reason
         self.notices = opened.notices
         self.state_node = state_node(opened.graph)
+        self.max_tokens = planner.options.max_tokens
         self.max_logit_rows = planner.options.max_logit_rows
         self._planner = replace(planner)
 

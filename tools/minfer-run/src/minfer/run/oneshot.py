@@ -18,6 +18,7 @@ from minfer.engine.generate import GenerationLoop, PromptTooLongError
 from minfer.engine.generation import Generation, Request
 from minfer.engine.params import GenerationParams, with_seed
 from minfer.gguf.errors import ModelIsDirectoryError
+from minfer.run.drafting import drafting
 from minfer.run.explain import explain
 from minfer.run.output import SINKS, Sink
 from minfer.run.prompt import read_prompt
@@ -108,13 +109,16 @@ def _answer(opened: OpenedModel, request: Request, settings: RunSettings, status
         n_ctx = request.params.n_ctx
         status.loaded(model, n_ctx)
         status.say(f"Prompt: {len(request.prompt)} tokens")
-        loop = GenerationLoop(model, model.new_cache(n_ctx), n_ctx)
-        generation = loop.add(request)
-        restore = _stop_on_interrupt(generation)
-        try:
-            _stream(loop, generation, SINKS[settings.output](), status, n_ctx)
-        finally:
-            signal.signal(signal.SIGINT, restore)
+        with drafting(settings, model, n_ctx, status) as new_drafter:
+            loop = GenerationLoop(model, model.new_cache(n_ctx), n_ctx)
+            generation = loop.add(replace(request, drafter=new_drafter()))
+            restore = _stop_on_interrupt(generation)
+            try:
+                _stream(loop, generation, SINKS[settings.output](), status, n_ctx)
+            finally:
+                signal.signal(signal.SIGINT, restore)
+        if settings.spec is not None and generation.stopped is not None:
+            status.speculated(generation.stopped)
     return 130 if generation.is_cancelled else 0
 
 

@@ -30,3 +30,5 @@ class RunSettings:
     dump_graph: Path | None
     explain: bool
     quiet: bool
+    spec: str | None = None
+    spec_n: int | None = None

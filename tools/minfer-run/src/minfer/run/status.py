@@ -68,6 +68,14 @@ class Status:
             case StopReason.CONTEXT:
                 self.say(f"Note: the context of {n_ctx} tokens is full; --n-ctx gives more room")
 
+    def speculated(self, event: Stopped) -> None:
+        """What guessing ahead brought."""
+        if not event.n_drafted:
+            self.say("Speculation: nothing was drafted")
+            return
+        share = 100 * event.n_accepted / event.n_drafted
+        self.say(f"Speculation: {event.n_drafted} tokens drafted, {event.n_accepted} right ({share:.0f} %)")
+
 
 def _rate(n_tokens: int, seconds: float) -> str:
     return f"{n_tokens / seconds:.1f} tok/s" if seconds > 0 and n_tokens else "- tok/s"

@@ -94,6 +94,9 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 @click.option(
     "--kv-type", type=click.Choice(["f16", "f32"]), help="number type of the KV cache  [default: f16]"
 )
+@click.option("--spec", metavar="ngram|MODEL",
+              help="guess ahead from the text so far, or with a smaller model; same answer")  # fmt: skip
+@click.option("--spec-n", type=click.IntRange(1, 31), metavar="N", help="tokens to guess ahead  [default: 7]")
 @click.option("-o", "--output", type=click.Choice(["text", "jsonl"]), default="text", show_default=True,
               help="the answer as text, or one JSON object for each event")  # fmt: skip
 @click.option("--meta", is_flag=True, help="print all metadata to stderr first")
@@ -107,9 +110,11 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
               help="print the version and exit")  # fmt: skip
 def generate(model: str, words: tuple[str, ...], **values: Any) -> int:
     """Answer a prompt with MODEL. The answer goes to stdout, everything else to stderr."""
+    from minfer.run.drafting import check_spec
     from minfer.run.oneshot import run
     from minfer.run.settings import RunSettings
 
+    check_spec(values["spec"], values["spec_n"])
     written = given(KNOBS, values, parse_value)
     params = profile(values["profile_name"]).updated(written)
     return run(
@@ -131,5 +136,7 @@ def generate(model: str, words: tuple[str, ...], **values: Any) -> int:
             dump_graph=values["dump_graph"],
             explain=values["explain"],
             quiet=values["quiet"],
+            spec=values["spec"],
+            spec_n=values["spec_n"],
         )
     )

@@ -1,0 +1,1 @@
+"""Measuring: benchmark runs, what verifying drafts costs, and the statistics of both."""
