@@ -7,6 +7,7 @@ import hashlib
 import os
 import random
 import shutil
+import socket
 import subprocess
 import tempfile
 import threading
@@ -601,3 +602,12 @@ def test_certificates_that_are_not_there_are_named(
     settings = NetworkSettings.from_environment({"REQUESTS_CA_BUNDLE": "/nowhere/certificates.pem"})
     with pytest.raises(TlsError, match="are not there"):
         download([job_for(secure_server[0])], cache, HttpClient(settings, retry=FAST), ignore_progress)
+
+
+def test_a_proxy_that_is_not_there_is_blamed(cache: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        proxy = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    client = HttpClient(NetworkSettings.from_environment({"all_proxy": proxy}), retry=FAST)
+    with pytest.raises(NetworkError, match="the proxy does not connect"):
+        client.get("http://models.example/x")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import ssl
 import threading
 import time
@@ -35,6 +36,7 @@ _ERROR_TEXT_BYTES = 2048
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _TEMPORARY = frozenset({408, 421, 425, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 Retryable = NetworkError | HttpStatusError | AnswerError
+_ERROR_NUMBER = re.compile(r"\[Errno -?\d+\] ")
 _USER_AGENT = "minfer-fetch/0.1.0"
 
 
@@ -229,6 +231,11 @@ def network_errors(url: str) -> Iterator[None]:
         ) from None
     except (requests.exceptions.InvalidURL, requests.exceptions.InvalidSchema, UnicodeError) as error:
         raise AnswerError(f"{url.partition('?')[0][:200]!r} is no web address") from error
+    except (requests.exceptions.ProxyError, urllib3.exceptions.ProxyError) as error:
+        raise NetworkError(
+            f"the proxy does not connect to {host} ({_reason(error)})",
+            hint="the proxy is named by https_proxy, http_proxy or all_proxy; no_proxy lists exceptions",
+        ) from None
     except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
         raise NetworkError(f"the connection to {host} failed ({_reason(error)})", hint=hint) from None
 
@@ -236,12 +243,15 @@ def network_errors(url: str) -> Iterator[None]:
 def _reason(error: BaseException) -> str:
     """The innermost cause in a few words, without addresses that may carry a signature."""
     for _ in range(8):
-        inner = getattr(error, "reason", None) or (error.args[0] if error.args else None)
-        if not isinstance(inner, BaseException):
+        causes = [getattr(error, "reason", None), *error.args]
+        inner = next((cause for cause in causes if isinstance(cause, BaseException)), None)
+        if inner is None:
             break
         error = inner
-    text = getattr(error, "strerror", None) or str(error).rpartition(": ")[2] or type(error).__name__
-    return text if "?" not in text else type(error).__name__
+    text = getattr(error, "strerror", None) or str(error).rpartition(": ")[2]
+    text = _ERROR_NUMBER.sub("", text)
+    is_readable = text and text.isprintable() and "?" not in text and len(text) <= 200
+    return text if is_readable else type(error).__name__
 
 
 def _status_error(response: requests.Response, *, is_redirected: bool) -> HttpStatusError:
