@@ -197,6 +197,28 @@ class KVCache:
         sequence.ids.extend(ids[: n_blocks * BLOCK_POSITIONS])
         return sequence.length
 
+    def rebuild(self, sequence: CachedSequence, ids: Sequence[int], first_kept: Sequence[int]) -> bool:
+        """Give an empty sequence its length and blocks, whose bytes the caller puts back at once.
+
+        first_kept: for each group the first block that is not given up. False, with nothing changed, when
+        blocks lack or no query could follow.
+        """
+        if sequence.length:
+            raise ValueError("only an empty sequence can be rebuilt")
+        n_blocks = -(-len(ids) // BLOCK_POSITIONS)
+        for spec, pool, first in zip(self._groups, self._pools, first_kept, strict=True):
+            sees = _first_visible(spec, len(ids)) // BLOCK_POSITIONS
+            if not 0 <= first <= min(sees, n_blocks) or n_blocks - first > pool.n_free:
+                return False
+        for pool, table, first in zip(self._pools, sequence.tables, first_kept, strict=True):
+            table.extend([HOLE] * first)
+            table.extend(pool.allocate() for _ in range(n_blocks - first))
+        sequence.first_kept[:] = first_kept
+        sequence.ids.extend(ids)
+        while (len(sequence.digests) + 1) * BLOCK_POSITIONS <= sequence.length:
+            self._remember_next(sequence)
+        return True
+
     def _known(self, salt: Digest, ids: Sequence[int]) -> tuple[list[Digest], list[list[int]]]:
         """Digests of the full blocks of `ids` that every group without window knows; each group's blocks."""
         digests: list[Digest] = []

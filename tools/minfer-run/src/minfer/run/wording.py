@@ -43,10 +43,12 @@ def encode_prompt(opened: OpenedModel, settings: RunSettings, prompt: str, statu
     messages: list[Message] = [{"role": "user", "content": prompt}]
     if settings.system is not None:
         messages.insert(0, {"role": "system", "content": settings.system})
-    return template.encode(messages, opened.tokenizer, extra=_thinking(template, settings, status))
+    return template.encode(messages, opened.tokenizer, extra=thinking_variables(template, settings, status))
 
 
-def _thinking(template: ChatTemplate, settings: RunSettings, status: Status) -> dict[str, bool] | None:
+def thinking_variables(
+    template: ChatTemplate, settings: RunSettings, status: Status
+) -> dict[str, bool] | None:
     """The template's own switch, when thinking shall be off."""
     if settings.think != "off" or template.thinking is None:
         return None

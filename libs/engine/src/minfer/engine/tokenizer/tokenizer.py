@@ -63,8 +63,12 @@ class Tokenizer:
         """
         return self.encode_pieces([(text, parse_special)], add_special=add_special)
 
-    def encode_pieces(self, pieces: Iterable[tuple[str, bool]], *, add_special: bool) -> list[int]:
+    def encode_pieces(
+        self, pieces: Iterable[tuple[str, bool]], *, add_special: bool, continues: bool = False
+    ) -> list[int]:
         """The ids of the joined texts; each comes with whether control tokens may be read out of it.
+
+        continues: the text goes on behind other text, so it gets no space in front.
 
         This is for a rendered template: its own text may hold control tokens, the messages in it may not,
         and merges reach across their seams as if it were one text.
@@ -75,7 +79,7 @@ class Tokenizer:
         ids: list[int] = []
         if add_special and self.adds_bos and self.bos is not None:
             ids.append(self.bos)
-        after_special = True
+        after_special = not continues
         for part in parts:
             if isinstance(part, int):
                 ids.append(part)

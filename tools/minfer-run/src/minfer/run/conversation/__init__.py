@@ -1,0 +1,1 @@
+"""`--cnv`: a conversation in the terminal, or one read from a script."""
