@@ -32,3 +32,14 @@ class RunSettings:
     quiet: bool
     spec: str | None = None
     spec_n: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationSettings:
+    """What the flags of a conversation say. color: on, off or auto. overflow: shift, drop or stop."""
+
+    is_single: bool
+    multiline: bool
+    color: str
+    overflow: str
+    session: Path | None

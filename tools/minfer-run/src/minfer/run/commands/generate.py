@@ -10,6 +10,7 @@ import click
 from minfer.cli import HELP, TolerantCommand
 from minfer.cli.parameters import given, knob_options
 from minfer.engine.params import KNOBS, PROFILES, GenerationParams, parse_value, profile
+from minfer.run.commands.conversation_flags import conversation_options, conversation_settings
 
 EPILOG = """\b
 MODEL is one of
@@ -85,6 +86,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
     show_default=True,
     help="show thinking, hide it, or ask the model not to think",
 )
+@conversation_options
 @click.option("--profile", "profile_name", type=click.Choice(PROFILES), default="minfer", show_default=True,
               help="take all defaults of that tool")  # fmt: skip
 @knob_options(KNOBS, lambda name: getattr(GenerationParams(), name))
@@ -109,34 +111,39 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
               help="print the version and exit")  # fmt: skip
 def generate(model: str, words: tuple[str, ...], **values: Any) -> int:
-    """Answer a prompt with MODEL. The answer goes to stdout, everything else to stderr."""
+    """Answer a prompt with MODEL, or talk with it (--cnv). Answers go to stdout, all else to stderr."""
     from minfer.run.drafting import check_spec
-    from minfer.run.oneshot import run
     from minfer.run.settings import RunSettings
 
+    options = conversation_settings(values)
     check_spec(values["spec"], values["spec_n"])
     written = given(KNOBS, values, parse_value)
     params = profile(values["profile_name"]).updated(written)
-    return run(
-        RunSettings(
-            reference=model,
-            words=words,
-            prompt_file=values["prompt_file"],
-            system=values["system"],
-            params=params,
-            profile=values["profile_name"],
-            origins=dict.fromkeys(written, "flag"),
-            use_template=not values["no_template"],
-            chat_template=values["chat_template"],
-            think=values["think"],
-            kv_type=values["kv_type"] or "f16",
-            n_threads=values["threads"],
-            output=values["output"],
-            show_meta=values["meta"],
-            dump_graph=values["dump_graph"],
-            explain=values["explain"],
-            quiet=values["quiet"],
-            spec=values["spec"],
-            spec_n=values["spec_n"],
-        )
+    settings = RunSettings(
+        reference=model,
+        words=words,
+        prompt_file=values["prompt_file"],
+        system=values["system"],
+        params=params,
+        profile=values["profile_name"],
+        origins=dict.fromkeys(written, "flag"),
+        use_template=not values["no_template"],
+        chat_template=values["chat_template"],
+        think=values["think"],
+        kv_type=values["kv_type"] or "f16",
+        n_threads=values["threads"],
+        output=values["output"],
+        show_meta=values["meta"],
+        dump_graph=values["dump_graph"],
+        explain=values["explain"],
+        quiet=values["quiet"],
+        spec=values["spec"],
+        spec_n=values["spec_n"],
     )
+    if options is not None:
+        from minfer.run.conversation.converse import converse
+
+        return converse(settings, options)
+    from minfer.run.oneshot import run
+
+    return run(settings)

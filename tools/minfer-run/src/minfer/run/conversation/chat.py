@@ -69,7 +69,9 @@ class LastDraw:
 class Chat:
     """Answers dialogues with one model. Not for several threads."""
 
-    def __init__(self, model: Model, template: ChatTemplate, n_ctx: int, extra: dict[str, Any] | None) -> None:
+    def __init__(
+        self, model: Model, template: ChatTemplate, n_ctx: int, extra: dict[str, Any] | None
+    ) -> None:
         """extra: variables for the template."""
         self.model = model
         self.template = template

@@ -109,7 +109,9 @@ def _set(conversation: Conversation, argument: str) -> None:
 
 def _set_word(conversation: Conversation, name: str, value: str) -> None:
     if value not in _WORDS[name]:
-        raise CommandUsageError(f"{name} cannot be {value!r:.60}", hint=f"use one of: {', '.join(_WORDS[name])}")
+        raise CommandUsageError(
+            f"{name} cannot be {value!r:.60}", hint=f"use one of: {', '.join(_WORDS[name])}"
+        )
     if name == "think":
         conversation.set_think(value)
     else:

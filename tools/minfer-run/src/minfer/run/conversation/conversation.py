@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,19 +26,8 @@ from minfer.run.output import JsonLinesSink, Sink
 if TYPE_CHECKING:
     from minfer.engine.params import GenerationParams
     from minfer.run.conversation.loading import LoadedChat
-    from minfer.run.settings import RunSettings
+    from minfer.run.settings import ConversationSettings, RunSettings
     from minfer.run.status import Status
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationSettings:
-    """What the flags of a conversation say. color: on, off or auto. overflow: shift, drop or stop."""
-
-    is_single: bool
-    multiline: bool
-    color: str
-    overflow: str
-    session: Path | None
 
 
 class Conversation:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from minfer.core.errors import MinferError
 from minfer.engine.events import StopReason
 from minfer.engine.params import with_seed
 from minfer.run.conversation.commands import ACTIONS, CommandUsageError
-from minfer.run.conversation.conversation import Conversation, ConversationSettings
+from minfer.run.conversation.conversation import Conversation
 from minfer.run.conversation.dialogue import Dialogue
 from minfer.run.conversation.display import tell, uses_color
 from minfer.run.conversation.interrupts import Interrupts
@@ -23,7 +24,7 @@ from minfer.run.prompt import read_prompt
 from minfer.run.status import Status
 
 if TYPE_CHECKING:
-    from minfer.run.settings import RunSettings
+    from minfer.run.settings import ConversationSettings, RunSettings
 
 INTERRUPTED = 130
 
@@ -76,7 +77,7 @@ def _talk(conversation: Conversation, lines: Lines, first: str | None) -> int:
     exit_status = 0
     try:
         if first is not None:
-            exit_status = _guarded(lambda: conversation.say(first), lines, conversation)
+            exit_status = _guarded(partial(conversation.say, first), lines, conversation)
         if first is None or not conversation.options.is_single:
             exit_status = _rest(conversation, lines) or exit_status
         if conversation.options.is_single and conversation.last_reason is StopReason.CANCELLED:
@@ -107,7 +108,7 @@ def _rest(conversation: Conversation, lines: Lines) -> int:
             continue
         if line is None:
             break
-        failed = _guarded(lambda: _act(conversation, line), lines, conversation)
+        failed = _guarded(partial(_act, conversation, line), lines, conversation)
         exit_status = exit_status or (0 if lines.is_interactive else failed)
         if conversation.options.is_single and conversation.last_reason is not None:
             break

@@ -57,8 +57,8 @@ def restore_cache(chat: Chat, path: Path, fingerprint: str) -> int:
     for name, value in expected.items():
         if facts.get(name) != value:
             raise CompanionIgnoredError(f"{name} is {_short(value)} and was {_short(facts.get(name))}")
-    ids, first = facts.get("ids"), facts.get("first")
-    if not _are_counts(ids) or not _are_counts(first) or len(first) != len(chat.sequence.tables):
+    ids, first = _counts(facts.get("ids")), _counts(facts.get("first"))
+    if len(first) != len(chat.sequence.tables):
         raise CompanionIgnoredError("its facts are damaged")
     n_blocks = -(-len(ids) // BLOCK_POSITIONS)
     sizes = [len(chat.cache.store.read_block(group, 0)) for group in range(len(first))]
@@ -105,10 +105,10 @@ def _facts(chat: Chat, fingerprint: str) -> dict[str, Any]:
     }
 
 
-
-
-def _are_counts(value: object) -> bool:
-    return isinstance(value, list) and all(type(one) is int and 0 <= one < 2**31 for one in value)
+def _counts(value: object) -> list[int]:
+    if not isinstance(value, list) or not all(type(one) is int and 0 <= one < 2**31 for one in value):
+        raise CompanionIgnoredError("its facts are damaged")
+    return value
 
 
 def _short(value: object) -> str:

@@ -40,7 +40,7 @@ class Session:
 
 
 def fingerprint(file: GGUFFile) -> str:
-    """A digest that tells model files apart without reading all of them: sizes, heads, samples of the rest."""
+    """A digest that tells model files apart without reading them whole: sizes, heads, samples."""
     digest = hashlib.sha256()
     for part in file.parts:
         with part.open("rb") as stream:
@@ -53,7 +53,7 @@ def fingerprint(file: GGUFFile) -> str:
 
 
 def write_session(path: Path, session: Session) -> None:
-    """Write the file so that at any moment either the old or the new one is there. Raises SessionFileError."""
+    """Write the file: at any moment either the old or the new one is there. Raises SessionFileError."""
     text = json.dumps(_as_json(session), ensure_ascii=False, indent=1)
     write_atomically(path, text.encode("utf-8", "backslashreplace"))
 
@@ -147,7 +147,9 @@ def _of_json(data: Any) -> Session:  # noqa: ANN401 - whatever the file holds
 
 def _listed(settings: Mapping[str, Any]) -> dict[str, object]:
     """JSON's lists of pairs as the parameters take them."""
-    return {name: tuple(map(tuple, value)) if name == "logit_bias" else value for name, value in settings.items()}
+    return {
+        name: tuple(map(tuple, value)) if name == "logit_bias" else value for name, value in settings.items()
+    }
 
 
 def _branch(messages: list[dict[str, Any]], data: Mapping[str, Any]) -> Branch:

@@ -73,5 +73,9 @@ def _table(draw: Draw, position: int, tokenizer: Tokenizer) -> str:
 
 
 def _spelled(id_: int, tokenizer: Tokenizer) -> str:
-    text = tokenizer.token_text(id_) if tokenizer.is_control(id_) else tokenizer.piece(id_).decode("utf-8", "replace")
+    text = (
+        tokenizer.token_text(id_)
+        if tokenizer.is_control(id_)
+        else tokenizer.piece(id_).decode("utf-8", "replace")
+    )
     return repr(text)
