@@ -46,7 +46,7 @@ def read_text(words: Sequence[str], file: Path | None) -> tuple[str, str]:
     """
     if file is not None:
         text = "\n".join(
-            [_drop_newline(read_text(file)), " ".join(_expand(words))] if words else [read_text(file)]
+            [_drop_newline(_read_file(file)), " ".join(_expand(words))] if words else [_read_file(file)]
         )
         return _drop_newline(text), f"{file}"
     if words:
@@ -69,8 +69,7 @@ def _read_stdin() -> str:
     return _drop_newline(_decode(sys.stdin.buffer.read(MAX_PROMPT_BYTES + 1), "stdin"))
 
 
-def read_text(path: Path) -> str:
-    """The text of a file. Raises PromptFileError."""
+def _read_file(path: Path) -> str:
     try:
         with path.open("rb") as stream:
             return _decode(stream.read(MAX_PROMPT_BYTES + 1), str(path))

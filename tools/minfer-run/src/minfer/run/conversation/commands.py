@@ -149,7 +149,7 @@ def _load(conversation: Conversation, argument: str) -> None:
 
 
 def _read(conversation: Conversation, argument: str) -> None:
-    text = read_text(_path(argument, "/read FILE"))
+    text, _ = read_text((), _path(argument, "/read FILE"))
     conversation.attached += text.rstrip("\n") + "\n\n"
     n_tokens = len(
         conversation.loaded.chat.model.tokenizer.encode(text, add_special=False, parse_special=False)

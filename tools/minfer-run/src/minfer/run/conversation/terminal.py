@@ -54,7 +54,7 @@ class TerminalLines:
                 if not self._session.multiline and (text.endswith("\\") or text.lstrip().startswith(FENCE)):
                     text = "\n".join(collect(text, self._more()))
                 if text.strip():
-                    return text
+                    return text.rstrip("\n")
         except EOFError:
             return None
 
