@@ -8,7 +8,6 @@ import os
 import pty
 import re
 import select
-import signal
 import struct
 import subprocess
 import termios
@@ -34,7 +33,8 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            # Ctrl-C becomes a signal only at the terminal that controls the program.
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no threads here
         )
         os.close(slave)
         self.shown = ""  # everything so far, escapes taken out
@@ -58,10 +58,6 @@ class Terminal:
         found = self.shown[self._seen : at + len(text)]
         self._seen = at + len(text)
         return found
-
-    def interrupt(self) -> None:
-        """Ctrl-C, as the terminal sends it to whoever does not read keys themselves."""
-        os.killpg(self.process.pid, signal.SIGINT)
 
     def end(self) -> int:
         """Wait for the program to leave; its exit status, negative for a signal."""
