@@ -1,22 +1,9 @@
-#define _GNU_SOURCE
 #include "cache.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "kernels.h"
-
-void *mf_pages_new(int64_t n_bytes) {
-    if (n_bytes <= 0) n_bytes = 1;
-    void *pages = mmap(NULL, (size_t)n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (pages == MAP_FAILED) return NULL;
-    return pages;
-}
-
-void mf_pages_free(void *pages, int64_t n_bytes) {
-    if (pages) munmap(pages, (size_t)(n_bytes <= 0 ? 1 : n_bytes));
-}
 
 int64_t mf_cache_head_bytes(const mf_cache_group *spec) {
     int64_t padded = (spec->dv + 15) / 16 * 16, element = spec->is_half ? 2 : 4;

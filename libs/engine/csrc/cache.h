@@ -3,6 +3,7 @@
 #define MINFER_CACHE_H
 
 #include "minfer_native.h"
+#include "pages.h"
 
 typedef struct {
     mf_cache_group spec;
@@ -21,9 +22,5 @@ int64_t mf_cache_head_bytes(const mf_cache_group *spec);
 static inline uint8_t *mf_cache_block(const mf_cache_store *store, int32_t slot, int64_t block) {
     return store->data + ((int64_t)slot * store->n_blocks + block) * store->block_bytes;
 }
-
-/* Zeroed memory straight from the system, given back whole; NULL when there is none. */
-void *mf_pages_new(int64_t n_bytes);
-void mf_pages_free(void *pages, int64_t n_bytes);
 
 #endif

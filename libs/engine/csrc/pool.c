@@ -6,8 +6,9 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "pages.h"
 
 enum {
     SPIN_NANOSECONDS = 60000,   /* between two operations of a step, or two steps without much in between */
@@ -45,12 +46,6 @@ static inline void pause_core(void) {
 #endif
 }
 
-static int64_t nanoseconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 void mf_pool_wait(mf_pool *pool, _Atomic uint64_t *word, uint64_t seen) {
     int64_t start = 0, waited;
     do {
@@ -58,7 +53,7 @@ void mf_pool_wait(mf_pool *pool, _Atomic uint64_t *word, uint64_t seen) {
             if (atomic_load_explicit(word, memory_order_acquire) != seen) return;
             pause_core();
         }
-        int64_t now = nanoseconds();
+        int64_t now = mf_nanoseconds();
         if (!start) start = now;
         waited = now - start;
         if (waited > SPIN_NANOSECONDS) sched_yield();

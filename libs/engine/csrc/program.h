@@ -50,6 +50,7 @@ struct mf_program {
     const mf_row_kernels *rows;
     uint8_t *weights, *buffers;
     int64_t weight_bytes, buffer_bytes, scratch_bytes;
+    mf_large_pages large_pages; /* of the weights */
     mf_weight *matrices;
     const float **vectors;
     int32_t n_matrices, n_vectors, n_operations, n_values, n_instructions, n_classes;

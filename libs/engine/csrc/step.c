@@ -3,20 +3,12 @@
  * There is no barrier. A ticket names the instruction and its next chunk; whoever finishes an instruction's last
  * chunk publishes the next one. A thread that the system has put aside holds nothing up unless it holds a chunk,
  * and instructions of one chunk are run on the spot by the thread that got there. */
-#define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "program.h"
 
 enum { ROW_CHUNKS_PER_THREAD = 8, MOST_ROWS_OF_CHUNK = 16 };
-
-static int64_t nanoseconds(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 static void row_chunk(mf_program *p, const mf_instruction *instruction, int32_t chunk) {
     const int32_t n_rows = p->n_rows[p->operations[instruction->first].rows];
@@ -30,7 +22,7 @@ static void row_chunk(mf_program *p, const mf_instruction *instruction, int32_t 
 }
 
 static void check_cancel(mf_program *p) {
-    int64_t now = nanoseconds();
+    int64_t now = mf_nanoseconds();
     if (now < p->next_check) return;
     p->next_check = now + p->cancel_interval;
     if (p->cancel(p->cancel_context)) atomic_store(&p->is_cancelled, 1);
@@ -207,9 +199,11 @@ int mf_program_run(mf_program *p, const mf_batch *batch, mf_cache *cache, const 
     atomic_store(&p->is_cancelled, 0);
     int status = plan_step(p);
     if (status) return status;
+    int64_t start = mf_nanoseconds();
     atomic_store(&p->ticket, (uint64_t)p->n_instructions << 32);
     account(p, -1);
     advance(p, 0, 0);
     mf_pool_run(p->pool, take_part, p);
+    mf_large_pages_step(&p->large_pages, mf_nanoseconds() - start);
     return atomic_load(&p->is_cancelled) ? MF_CANCELLED : MF_OK;
 }

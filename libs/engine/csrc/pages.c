@@ -1,0 +1,45 @@
+#define _GNU_SOURCE
+#include "pages.h"
+
+#include <stddef.h>
+#include <sys/mman.h>
+#include <time.h>
+
+enum { LARGE = 2 << 20, SHARE = 32 /* one part in so many of the time */, MADVISE_COLLAPSE = 25 };
+
+void *mf_pages_new(int64_t n_bytes) {
+    if (n_bytes <= 0) n_bytes = 1;
+    void *pages = mmap(NULL, (size_t)n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return pages == MAP_FAILED ? NULL : pages;
+}
+
+void mf_pages_free(void *pages, int64_t n_bytes) {
+    if (pages) munmap(pages, (size_t)(n_bytes <= 0 ? 1 : n_bytes));
+}
+
+int64_t mf_nanoseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void mf_large_pages_begin(mf_large_pages *state, void *pages, int64_t n_bytes) {
+    uintptr_t first = ((uintptr_t)pages + LARGE - 1) / LARGE * LARGE;
+    uintptr_t end = ((uintptr_t)pages + (uintptr_t)n_bytes) / LARGE * LARGE;
+    *state = (mf_large_pages){(uint8_t *)first, (uint8_t *)(end > first ? end : first), 0};
+}
+
+void mf_large_pages_step(mf_large_pages *state, int64_t step_nanoseconds) {
+    if (state->next == state->end) return;
+    state->credit += step_nanoseconds / SHARE;
+    if (state->credit <= 0) return;
+    int64_t start = mf_nanoseconds();
+#if defined(__linux__)
+    if (madvise(state->next, LARGE, MADVISE_COLLAPSE)) {
+        state->next = state->end; /* an older kernel, large pages switched off, or none to be had */
+        return;
+    }
+#endif
+    state->next += LARGE;
+    state->credit -= mf_nanoseconds() - start;
+}
