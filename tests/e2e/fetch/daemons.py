@@ -65,7 +65,7 @@ class Place:
                 is_daemon = b"daemon\0start" in (entry / "cmdline").read_bytes() if words else False
             except OSError:
                 continue
-            if is_daemon and f"XDG_RUNTIME_DIR={self.environment['XDG_RUNTIME_DIR']}\0".encode() in words:
+            if is_daemon and f"TMPDIR={self.environment['TMPDIR']}\0".encode() in words:
                 found.append(int(entry.name))
         return found
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,10 +22,14 @@ import minfer.store
 from e2e.fetch import servers
 from e2e.fetch.daemons import Place, place, wait_until
 from e2e.fetch.hub import Hub, Repository
+from gguf_bytes import whole_file
 from minfer.core.errors import ModelNotFoundError, UsageError
+from minfer.gguf import open_gguf
 from minfer.store.address import NoDaemonError, socket_path
 from minfer.store.daemon import connect, with_daemon
+from minfer.store.locks import ModelInUseError, is_locked
 from minfer.store.settings import Settings
+from minfer.store.v1 import store_pb2 as pb
 
 BODY = b"GGUF" + random.Random(1).randbytes(8_000_000)
 MODEL = "hf:acme/tiny-GGUF:q4_0"
@@ -225,3 +233,175 @@ def test_a_directory_that_others_may_enter_is_not_used(here: Place, tmp_path: Pa
     (here.directory / "run/minfer").rmdir()
     (here.directory / "run/minfer").symlink_to(tmp_path)
     assert socket_path(here.settings).parent == here.directory / f"minfer-daemon-{os.getuid()}"
+
+
+def test_a_read_only_runtime_directory_means_no_daemon(here: Place) -> None:
+    """On a file system that really refuses, which root needs too."""
+    if shutil.which("unshare") is None:
+        pytest.skip("unshare (util-linux) is not installed")
+    script = (
+        f"mount -t tmpfs -o ro none {here.directory}/run || exit 99\n"
+        f"'{sys.executable}' -m minfer.fetch doctor --json\n"
+        f"'{sys.executable}' -c 'import minfer.store; print(minfer.store.resolve(\"{MODEL}\").path)'\n"
+    )
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
+        env={**here.environment, "TMPDIR": f"{here.directory}/run", "MINFER_OFFLINE": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    if done.returncode == 99 or "unshare" in done.stderr:
+        pytest.skip("this system lets no user mount a file system of their own")
+    assert "none can run" in done.stdout
+    assert done.stdout.splitlines()[-1] == str(here.cache / PATH), done.stderr
+    assert here.pids() == []
+
+
+def test_a_user_without_home_or_name_has_a_daemon_too(here: Place) -> None:
+    """The cache is then below the temporary directory, and so is the socket."""
+    if shutil.which("unshare") is None:
+        pytest.skip("unshare (util-linux) is not installed")
+    for name in ("HOME", "MINFER_MODEL_DIR", "XDG_RUNTIME_DIR"):
+        del here.environment[name]
+    program = (
+        "import os, minfer.store; from minfer.store.daemon import connect\n"
+        "settings = minfer.store.Settings.of()\n"
+        f"print(os.getuid(), minfer.store.resolve('{MODEL}', settings=settings).path)\n"
+        "with connect(settings, may_start=False) as client:\n"
+        "    print(client.server().cache); client.leave()\n"
+    )
+    done = subprocess.run(
+        ["unshare", "--user", "--map-user=54321", "--map-group=54321", sys.executable, "-c", program],
+        env=here.environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    if "unshare" in done.stderr:
+        pytest.skip("this system lets no user have a namespace of their own")
+    cache = here.directory / "minfer-54321/models"
+    assert done.stdout.splitlines() == [f"54321 {cache / PATH}", str(cache)], done.stderr
+    assert (here.directory / "minfer-daemon-54321").stat().st_mode & 0o077 == 0
+
+
+def test_every_call_works_through_the_typed_client(hub: Hub, here: Place) -> None:
+    model = here.cache / "by-hand.gguf"
+    model.parent.mkdir()
+    model.write_bytes(whole_file().build())
+    with here.client() as client, here.client() as other:
+        path, was_cached = client.pull(MODEL)
+        assert (path, was_cached) == (here.cache / PATH, False)
+        assert client.pull(MODEL) == (path, True)
+        described = client.describe("by-hand")
+        with open_gguf(model) as file:
+            assert set(described.metadata) == set(file.metadata)
+            assert [t.name for t in described.tensors] == list(file.tensors)
+        findings = {found.path: found.state for found in client.verify()}
+        assert findings == {PATH: "verified", "by-hand.gguf": "unverified"}
+        with client.hold("by-hand") as held:
+            assert held == model
+            with pytest.raises(ModelInUseError):
+                other.remove(["by-hand"])
+        wait_until(lambda: not is_locked(here.cache, "by-hand.gguf", "hold"))
+        watching = other.watch()
+        seen = [next(watching) for _ in range(3)]
+        assert [kind for kind, _ in seen] == ["present", "present", "settled"]
+        assert client.remove(["by-hand"]) == [model]
+        kind, gone = next(watching)
+        assert (kind, gone and gone.path) == ("removed", "by-hand.gguf")
+        began = time.monotonic()
+        (here.cache / "dropped.gguf").write_bytes(b"GGUF")
+        kind, came = next(watching)
+        assert (kind, came and came.path) == ("present", "dropped.gguf")
+        assert time.monotonic() - began < 1.5  # a second, and what a busy machine adds
+        assert [each.path for each in client.models()] == ["dropped.gguf", PATH]
+
+
+def test_long_lists_come_in_pages(here: Place) -> None:
+    here.cache.mkdir()
+    names = sorted(f"model-{index:04}.gguf" for index in range(1100))
+    for name in names:
+        (here.cache / name).write_bytes(b"")
+    (here.cache / os.fsdecode(b"caf\xe9.gguf")).write_bytes(b"")
+    with here.client() as client:
+        assert [model.path for model in client.models()] == [os.fsdecode(b"caf\xe9.gguf"), *names]
+
+
+def test_health_and_reflection_answer(here: Place) -> None:
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+    from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+    from minfer.store.rpc import grpc
+
+    assert here.run("daemon", "start")[0] == 0
+    with grpc.insecure_channel(f"unix:{here.socket}") as channel:
+        asked = health_pb2.HealthCheckRequest(service="minfer.store.v1.ModelStoreService")
+        answer = health_pb2_grpc.HealthStub(channel).Check(asked, timeout=10)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        database = ProtoReflectionDescriptorDatabase(channel)
+        assert "minfer.store.v1.ModelStoreService" in database.get_services()
+
+
+class OtherDaemon:
+    """A daemon of another major version, as far as any version promises."""
+
+    def __init__(self, is_busy: bool) -> None:
+        self.is_busy = is_busy
+        self.left = threading.Event()
+
+    def GetServer(self, request: object, context: object) -> pb.GetServerResponse:  # noqa: N802
+        return pb.GetServerResponse(api_major=2, version="9", cache=b"/", pid=1)
+
+    def Leave(self, request: object, context: object) -> pb.LeaveResponse:  # noqa: N802
+        if not self.is_busy:
+            self.left.set()
+        return pb.LeaveResponse(is_leaving=not self.is_busy)
+
+    def __getattr__(self, name: str) -> object:
+        return lambda request, context: context.abort(12, "not in this version")
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_a_daemon_of_another_version_leaves_if_it_can_and_is_never_killed(here: Place, is_busy: bool) -> None:
+    from minfer.store.rpc import grpc, services
+
+    other = OtherDaemon(is_busy)
+    server = grpc.server(ThreadPoolExecutor(2))
+    services.add_ModelStoreServiceServicer_to_server(other, server)
+    server.add_insecure_port(f"unix:{here.socket}")
+    server.start()
+
+    def leave() -> None:
+        other.left.wait()
+        server.stop(None).wait()
+
+    leaver = threading.Thread(target=leave)
+    leaver.start()
+    assert minfer.store.resolve(MODEL, settings=here.settings).path.read_bytes() == BODY
+    assert other.left.is_set() is not is_busy
+    assert len(here.pids()) == (0 if is_busy else 1)
+    other.left.set()
+    leaver.join()
+
+
+def test_kills_at_random_moments_never_leave_a_wrong_file(hub: Hub, here: Place) -> None:
+    chance = random.Random(11)
+    hub.server.bytes_per_s = 12_000_000
+    for _ in range(50 if os.environ.get("MINFER_PROVE") else 4):
+        waiting = here.popen("resolve", MODEL)
+        wait_until(here.pids)
+        time.sleep(chance.random())
+        victims = [*here.pids(), waiting.pid]
+        for victim in chance.sample(victims, chance.randrange(1, 3)):
+            with suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+        waiting.communicate(timeout=60)
+        for final in here.cache.rglob("*.gguf"):
+            assert final.read_bytes() == BODY
+            final.unlink()
+    hub.server.bytes_per_s = 0
+    assert minfer.store.resolve(MODEL, settings=here.settings).path.read_bytes() == BODY

@@ -6,7 +6,7 @@ Calls raise the daemon's errors as they were raised there, and NoDaemonError whe
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -15,13 +15,14 @@ from typing import Any, Self, TypeVar
 from minfer.core.errors import TransferError
 from minfer.store import messages
 from minfer.store.address import DaemonGoneError, NoDaemonError
-from minfer.store.daemon_facts import ListedModel, ServerFacts, Status
+from minfer.store.daemon_facts import DescribedModel, ListedModel, ServerFacts, Status, VerifiedModel
 from minfer.store.progress import OnProgress, ignore_progress
 from minfer.store.rpc import CHANNEL_OPTIONS, grpc, services
 from minfer.store.settings import Settings
 from minfer.store.v1 import store_pb2 as pb
 
 _BRIEF_S = 10.0  # for answers that need no work; generous, because machines are busy
+_LONG_S = 60.0  # for those that read a disk or ask a source
 _OF_NO_USE = (
     grpc.StatusCode.RESOURCE_EXHAUSTED,
     grpc.StatusCode.UNIMPLEMENTED,
@@ -112,6 +113,53 @@ class DaemonClient:
             token = page.next_page_token
             if not token:
                 return
+
+    def describe(self, reference: str) -> DescribedModel:
+        """What the file of `reference` says about itself; asked for page by page."""
+        found: DescribedModel | None = None
+        token = ""
+        while found is None or token:
+            request = pb.DescribeRequest(caller=self._caller, reference=reference, page_token=token)
+            page = self._unary(self._stub.Describe, request, _LONG_S)
+            found = messages.description_of(page, found)
+            token = page.next_page_token
+        return found
+
+    def remove(self, references: Sequence[str], *, force: bool = False) -> list[Path]:
+        """Take models out of the cache; the files that were to open, absolute."""
+        request = pb.RemoveRequest(caller=self._caller, references=references, force=force)
+        answer = self._unary(self._stub.Remove, request, _LONG_S)
+        return [Path(os.fsdecode(each.path)) for each in answer.removed]
+
+    def verify(
+        self, references: Sequence[str] = (), on_progress: OnProgress = ignore_progress
+    ) -> Iterator[VerifiedModel]:
+        """Compare models (all without `references`) with their recorded digests, one after the other."""
+        request = pb.VerifyRequest(caller=self._caller, references=references)
+        with self._stream(self._stub.Verify, request) as events:
+            for event in events:
+                if event.HasField("finding"):
+                    finding = event.finding
+                    yield VerifiedModel(os.fsdecode(finding.path), finding.state, finding.problem)
+                else:
+                    on_progress(messages.progress_of(event.progress))
+
+    def watch(self) -> Iterator[tuple[str, ListedModel | None]]:
+        """What is in the cache, then what changes, as it happens: never ends by itself.
+
+        ('present' | 'changed' | 'removed', model), and once ('settled', None) after all that was there.
+        """
+        with self._stream(self._stub.Watch, pb.WatchRequest(caller=self._caller)) as events:
+            for event in events:
+                kind = pb.WatchResponse.Kind.Name(event.kind).removeprefix("KIND_").lower()
+                yield kind, messages.model_of(event.model) if event.HasField("model") else None
+
+    @contextmanager
+    def hold(self, reference: str) -> Iterator[Path]:
+        """Keep a model from being removed inside the block. `minfer.store.hold` does so without a daemon."""
+        request = pb.HoldRequest(caller=self._caller, reference=reference)
+        with self._stream(self._stub.Hold, request) as events:
+            yield Path(os.fsdecode(next(events).path))
 
     def _unary(self, method: Callable[..., T], request: object, timeout_s: float = _BRIEF_S) -> T:
         with _errors():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,6 +34,43 @@ class ListedModel:
     n_parts: int
     missing: tuple[str, ...]
     state: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedTensor:
+    """A tensor of a model file. `shape`: slowest dimension first; `part`: index into the model's parts."""
+
+    name: str
+    shape: tuple[int, ...]
+    quant: str
+    n_bytes: int
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedModel:
+    """What a model file says about itself.
+
+    `parts`: paths or addresses; `metadata`: values as JSON, long ones cut.
+    """
+
+    parts: tuple[str, ...]
+    n_bytes: int
+    gguf_version: int
+    metadata: Mapping[str, str]
+    tensors: tuple[DescribedTensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedModel:
+    """What comparing a model with its digests found. `path`: relative to the cache; `problem`: '' if none.
+
+    `state`: 'verified', 'unverified', 'corrupt', 'incomplete', 'unreadable'.
+    """
+
+    path: str
+    state: str
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,18 @@ Paths cross as bytes, because they are bytes; what is shown to people crosses as
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from minfer.core.errors import MinferError
-from minfer.store.daemon_facts import DetachedPull, ListedModel, ServerFacts, Status
+from minfer.store.daemon_facts import (
+    DescribedModel,
+    DescribedTensor,
+    DetachedPull,
+    ListedModel,
+    ServerFacts,
+    Status,
+)
 from minfer.store.progress import Progress
 from minfer.store.settings import Settings
 from minfer.store.v1 import store_pb2 as pb
@@ -91,6 +99,18 @@ def model_of(message: pb.Model) -> ListedModel:
         missing=tuple(message.missing),
         state=message.state,
     )
+
+
+def description_of(page: pb.DescribeResponse, before: DescribedModel | None) -> DescribedModel:
+    """The pages up to `page` as one description."""
+    tensors = tuple(
+        DescribedTensor(each.name, tuple(each.shape), each.quant, each.n_bytes, each.part)
+        for each in page.tensors
+    )
+    if before is not None:
+        return replace(before, tensors=before.tensors + tensors)
+    metadata = {entry.key: entry.value for entry in page.metadata}
+    return DescribedModel(tuple(page.parts), page.n_bytes, page.gguf_version, metadata, tensors)
 
 
 def pull_message(pull: DetachedPull) -> pb.DetachedPull:

@@ -17,7 +17,7 @@ from minfer.engine.scheduler import Pace
 from minfer.serve.fingerprint import fingerprint
 from minfer.serve.scheduling.engine_thread import Capacity, Delivery, EngineThread
 from minfer.serve.state import Service
-from minfer.store import resolve
+from minfer.store import hold, resolve
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +36,7 @@ def load_service(settings: ServeSettings, events: asyncio.AbstractEventLoop, say
         resolved = resolve(settings.reference, on_progress=on_progress)
     if not isinstance(resolved.reference, PathReference):
         say(f"Model ready: {resolved.path}")
+    hold(resolved)  # never released: nobody may remove the model while this process lives
     options = LoadOptions(
         n_threads=settings.n_threads,
         kv_type=settings.kv_type,

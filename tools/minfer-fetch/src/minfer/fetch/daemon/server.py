@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,7 @@ _N_THREADS = 128  # one for each caller that waits; more are refused, and do wit
 _TICK_S = 1.0
 _ELECTION_S = 5.0
 _GRACE_S = 5.0
+_MAX_LOG_BYTES = 1 << 20
 _SERVICE = "minfer.store.v1.ModelStoreService"
 
 
@@ -101,9 +103,17 @@ def _live(activity: Activity, catalog: LiveCatalog, idle_s: float, is_reachable:
     catalog.watch()
     while not activity.leaving.wait(tick_s):
         catalog.watch()
+        _cut_log()
         is_done = (idle_s and activity.idle_s >= idle_s) or not is_reachable()
         if is_done:
             activity.leave(n_calls=0)
+
+
+def _cut_log() -> None:
+    """A detached daemon's stderr is a file beside its socket; it may not grow without end."""
+    status = os.fstat(2)
+    if stat.S_ISREG(status.st_mode) and status.st_size > _MAX_LOG_BYTES and not os.isatty(2):
+        os.ftruncate(2, 0)
 
 
 @contextmanager
