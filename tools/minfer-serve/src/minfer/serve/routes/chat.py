@@ -9,7 +9,6 @@ from starlette.responses import JSONResponse
 
 from minfer.core.errors import TemplateError
 from minfer.engine.chat import Segment, encode_segments, text_of
-from minfer.engine.params import with_seed
 from minfer.serve.errors import RequestError
 from minfer.serve.routes.generating import (
     EventStream,
@@ -19,6 +18,7 @@ from minfer.serve.routes.generating import (
     heading_for,
     in_tokenizer,
     new_job,
+    settled,
     whole_answer,
 )
 from minfer.serve.routes.receiving import read_body, state_of
@@ -50,7 +50,7 @@ async def chat_completions(request: Request) -> Response:
     if body.top_logprobs and not body.logprobs:
         raise RequestError("top_logprobs needs logprobs to be true", param="top_logprobs")
     sampling = read_sampling(body, state.settings.params, is_strict=state.settings.is_strict)
-    params = with_seed(sampling.params)
+    params = settled(sampling.params, service, body)
     prompt = await _encode(service, body)
     has_logprobs = bool(body.logprobs)
     wish = Wish((prompt,), params, body.n or 1, body.top_logprobs or 0, has_logprobs)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from minfer.engine.params import with_seed
 from minfer.serve.errors import RequestError, UnsupportedFieldError
 from minfer.serve.routes.generating import (
     EventStream,
@@ -15,6 +14,7 @@ from minfer.serve.routes.generating import (
     heading_for,
     in_tokenizer,
     new_job,
+    settled,
     whole_answer,
 )
 from minfer.serve.routes.receiving import read_body, state_of
@@ -41,7 +41,7 @@ async def completions(request: Request) -> Response:
     if body.best_of is not None and body.best_of != n:
         raise UnsupportedFieldError("best_of beyond n is not supported", param="best_of")
     sampling = read_sampling(body, state.settings.params, is_strict=state.settings.is_strict)
-    params = with_seed(sampling.params)
+    params = settled(sampling.params, service, body)
     given = prompts_of(body.prompt)
     if len(given) * n > MOST_PROMPTS:
         raise RequestError(f"at most {MOST_PROMPTS} answers at once, got {len(given) * n}", param="n")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
@@ -17,6 +18,7 @@ from starlette.responses import JSONResponse, Response
 from minfer.core.errors import MinferError
 from minfer.engine.events import PromptToken
 from minfer.engine.generation import Request as Generate
+from minfer.engine.params import with_seed
 from minfer.serve.errors import ContextLengthError, DeadlineError, RequestError, WrongModelError, error_body
 from minfer.serve.routes.receiving import state_of
 from minfer.serve.scheduling.jobs import Item, Job
@@ -52,6 +54,14 @@ def check_model(service: Service, name: str | None) -> None:
             f"the model {name[:200]!r} is not served here",
             hint=f"this server has {service.names[0]!r}; name it so, or start it with --alias NAME",
         )
+
+
+def settled(params: GenerationParams, service: Service, body: GenerationBody) -> GenerationParams:
+    """The parameters with a seed that can be told, and with the ends banned if the request ignores them."""
+    if body.ignore_eos:
+        bans = tuple((id_, -math.inf) for id_ in sorted(service.model.tokenizer.end_of_generation))
+        params = replace(params, logit_bias=params.logit_bias + bans)
+    return with_seed(params)
 
 
 def new_job(request: Request, service: Service, wish: Wish, body: GenerationBody) -> Job:

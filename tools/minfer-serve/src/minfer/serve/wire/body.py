@@ -72,6 +72,7 @@ class GenerationBody(Body):
     stream: bool | None = Field(None, description="send the answer as server-sent events")
     stream_options: StreamOptions | None = None
     n: int | None = Field(None, ge=1, le=MOST_CHOICES, description="answers to each prompt")
+    ignore_eos: bool | None = Field(None, description="go on when the model would end the answer")
     cache_prompt: bool | None = Field(None, description="whether to use the prefix cache; true by default")
     timeout: float | None = Field(
         None, gt=0, le=86400, description="seconds until the answer ends with what there is"
