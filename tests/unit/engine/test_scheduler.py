@@ -42,7 +42,7 @@ def test_pace_fits_prompts_into_the_target() -> None:
         pace.observe(n_decoding=4, n_prompt=0, seconds=0.02)
         pace.observe(n_decoding=4, n_prompt=256, seconds=0.02 + 256 * 0.001)
     rows = pace.prompt_rows(n_decoding=4, most=512)
-    assert rows == 56  # (0.08 - 0.02) / 0.001 = 60, in multiples of 8
+    assert rows == 48  # (0.08 - 0.02) / 0.001 = 60, in multiples of 16
     assert pace.prompt_rows(n_decoding=0, most=512) == 512
 
 
@@ -50,4 +50,4 @@ def test_pace_never_stops_prompts() -> None:
     pace = Pace(target=0.01)
     pace.observe(n_decoding=1, n_prompt=0, seconds=0.5)
     pace.observe(n_decoding=1, n_prompt=64, seconds=1.0)
-    assert pace.prompt_rows(n_decoding=1, most=512) == 8
+    assert pace.prompt_rows(n_decoding=1, most=512) == 16

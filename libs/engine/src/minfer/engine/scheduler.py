@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-_LEAST_ROWS: Final = 8
+_LEAST_ROWS: Final = 16
 _MARGIN: Final = 0.8  # of the target: what a step costs varies with the depth of its sequences
 _MEMORY: Final = 0.3  # weight of the newest measurement
 

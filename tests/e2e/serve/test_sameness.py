@@ -1,0 +1,173 @@
+"""A request's bytes depend on its own content and seed alone; aborts of others leave no trace.
+
+Small counts by default; MINFER_PROVE=1 runs the long ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from minfer.engine.backends import choose
+from minfer.engine.testing import END, IM_END, TinyModel
+from serving import Server, serving, write_tiny
+
+PROVES = bool(os.environ.get("MINFER_PROVE"))
+N_REQUESTS = 64 if PROVES else 20
+N_ABORTS = 500 if PROVES else 60
+Json = dict[str, Any]
+
+pytestmark = pytest.mark.skipif(
+    not choose().is_batch_invariant, reason="only the native backend promises equal bits"
+)
+
+
+@pytest.fixture(scope="module", params=["llama", "gemma3"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    layers = {"llama": 2, "gemma3": 7}[request.param]
+    tiny = TinyModel(request.param, n_layers=layers, n_context=1024)
+    return write_tiny(tmp_path_factory.mktemp("model"), tiny)
+
+
+def _requests(most: int, n_new: tuple[int, int]) -> list[Json]:
+    """Prompts with and without a common beginning, of up to `most` letters more, and many settings."""
+    draw = random.Random(most)
+    shared = "You are a helpful assistant who answers in verse. "
+    requests = []
+    for index in range(N_REQUESTS):
+        text = "".join(draw.choice("abcdefg hij\n") for _ in range(draw.randrange(1, most)))
+        requests.append({
+            "prompt": (shared if index % 2 else "") + text,
+            "max_tokens": draw.randrange(*n_new),
+            "seed": index,
+            "temperature": draw.choice([0, 0.7, 1.5]),
+            "top_k": draw.choice([0, 5, 40]),
+            "repeat_penalty": draw.choice([1.0, 1.2]),
+            "logprobs": draw.choice([None, 0, 3]),
+            "n": 2 if index % 7 == 3 else 1,
+        })  # fmt: skip
+    return requests
+
+
+async def _ask(client: httpx.AsyncClient, body: Json) -> Json:
+    answer = await client.post("/v1/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    choices: Json = {"choices": answer.json()["choices"]}
+    return choices
+
+
+def _answers(server: Server, requests: list[Json], n_at_once: int, order: list[int]) -> list[Json]:
+    """The choices of every request, in the requests' order; `order` is that of sending."""
+
+    async def run() -> list[Json]:
+        gate = asyncio.Semaphore(n_at_once)
+        async with server.async_client() as client:
+
+            async def one(index: int) -> tuple[int, Json]:
+                async with gate:
+                    return index, await _ask(client, requests[index])
+
+            found = dict(await asyncio.gather(*map(one, order)))
+        return [found[index] for index in range(len(requests))]
+
+    return asyncio.run(run())
+
+
+def _preemptions(server: Server) -> float:
+    return _metric(server, "minfer_preemptions")
+
+
+def _metric(server: Server, name: str) -> float:
+    with server.client() as client:
+        found = re.search(rf"^{name} ([\d.e+-]+)$", client.get("/metrics").text, re.MULTILINE)
+    assert found
+    return float(found[1])
+
+
+def test_the_same_bytes_alone_and_in_company(model: Path) -> None:
+    requests = _requests(140, (10, 60))
+    growing = _requests(10, (60, 90))
+    in_order = list(range(len(requests)))
+    shuffled = random.Random(3).sample(in_order, len(in_order))
+    with serving(model, "--n-slots", "1", "--n-ctx", "1024", "--no-prefix-cache") as server:
+        alone = _answers(server, requests, 1, in_order)
+        growing_alone = _answers(server, growing, 1, in_order)
+    assert len({json.dumps(one) for one in alone}) > len(requests) * 0.9
+    with serving(model, "--n-slots", "8", "--n-ctx", "4096", "--itl-target-ms", "5") as server:
+        assert _answers(server, requests, 8, in_order) == alone
+        assert _answers(server, requests, 8, shuffled) == alone  # now with a warm prefix cache
+    with serving(model, "--n-slots", "3", "--n-ctx", "2048", "-t", "1", "--no-prefix-cache") as server:
+        assert _answers(server, requests, 8, shuffled) == alone
+    with serving(model, "--n-slots", "8", "--n-ctx", "160") as server:
+        assert _answers(server, growing, 8, shuffled) == growing_alone
+        assert _answers(server, growing, 8, in_order) == growing_alone
+        assert _preemptions(server) >= 10
+
+
+def test_the_same_text_as_in_the_terminal(model: Path) -> None:
+    words = "Tell me of rivers"
+    code = "from minfer.run.cli import main; main()"
+    run = [sys.executable, "-c", code, str(model), "-q", "--seed", "9", "-n", "40", "--temp", "0.9"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    chat = subprocess.run([*run, words], capture_output=True, check=True, env=environment).stdout
+    plain = subprocess.run(
+        [*run, "--no-template", words], capture_output=True, check=True, env=environment
+    ).stdout
+    settings = {"seed": 9, "max_tokens": 40, "temperature": 0.9}
+    with serving(model) as server, server.client() as client:
+        messages = {"messages": [{"role": "user", "content": words}]}
+        answered = client.post("/v1/chat/completions", json=settings | messages).json()
+        continued = client.post("/v1/completions", json=settings | {"prompt": words}).json()
+    assert answered["choices"][0]["message"]["content"].encode() == chat.removesuffix(b"\n")
+    assert continued["choices"][0]["text"].encode() == plain.removesuffix(b"\n")
+
+
+def test_aborts_leak_nothing_and_touch_nobody(model: Path) -> None:
+    draw = random.Random(4)
+    endless = {str(END): False, str(IM_END): False}
+    steady: Json = {"prompt": "A steady reader", "max_tokens": 150, "logit_bias": endless, "seed": 1}
+
+    async def abort(client: httpx.AsyncClient, server: Server) -> None:
+        body = {
+            "prompt": "x" * draw.randrange(1, 700), "max_tokens": -1, "logit_bias": endless,
+            "stream": draw.random() < 0.7, "cache_prompt": draw.random() < 0.5, "n": draw.choice([1, 1, 3]),
+        }  # fmt: skip
+        await asyncio.sleep(draw.random() * 2)
+        try:
+            async with asyncio.timeout(draw.choice([0.001, 0.01, 0.05, 0.2])):
+                async with client.stream("POST", "/v1/completions", json=body) as answer:
+                    async for _ in answer.aiter_lines():
+                        pass
+        except TimeoutError:
+            pass
+
+    async def run(server: Server) -> None:
+        async with server.async_client() as client:
+            expected = await _ask(client, steady)
+            aborts = [asyncio.create_task(abort(client, server)) for _ in range(N_ABORTS)]
+            for _ in range(3):
+                assert await _ask(client, steady) == expected
+            await asyncio.gather(*aborts)
+            assert await _ask(client, steady) == expected
+
+    flags = ("--n-slots", "3", "--n-ctx", "1024", "--max-queue", "1000")
+    with serving(model, *flags) as server:
+        asyncio.run(run(server))
+        end = time.monotonic() + 10
+        while _metric(server, "minfer_requests_running") + _metric(server, "minfer_requests_waiting"):
+            assert time.monotonic() < end, "requests stayed behind"
+            time.sleep(0.05)
+        assert _metric(server, "minfer_kv_cache_usage_ratio") == 0
+        with server.client() as client:
+            assert client.get("/health").status_code == 200
