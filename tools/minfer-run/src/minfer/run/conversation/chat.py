@@ -18,6 +18,7 @@ from minfer.run.conversation.splice import ConversationPrompt, conversation_prom
 
 if TYPE_CHECKING:
     from minfer.engine.chat import ChatTemplate
+    from minfer.engine.generation import Drafter
     from minfer.engine.model import Model
     from minfer.engine.params import GenerationParams
 
@@ -55,6 +56,8 @@ class Answer:
     seconds: float = 0.0
     n_again: int = 0
     n_dropped: int = 0
+    n_drafted: int = 0
+    n_accepted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +73,14 @@ class Chat:
     """Answers dialogues with one model. Not for several threads."""
 
     def __init__(
-        self, model: Model, template: ChatTemplate, n_ctx: int, extra: dict[str, Any] | None
+        self,
+        model: Model,
+        template: ChatTemplate,
+        n_ctx: int,
+        extra: dict[str, Any] | None,
+        new_drafter: Callable[[], Drafter | None] = lambda: None,
     ) -> None:
-        """extra: variables for the template."""
+        """extra: variables for the template. new_drafter: who guesses ahead in an answer, if anybody."""
         self.model = model
         self.template = template
         self.n_ctx = n_ctx
@@ -80,6 +88,7 @@ class Chat:
         self.cache = model.new_cache(n_ctx)
         self.sequence = self.cache.new_sequence()
         self.last_draw: LastDraw | None = None
+        self._new_drafter = new_drafter
         self._loop = GenerationLoop(model, self.cache, n_ctx)
         self._running: Generation | None = None
         self._answered: tuple[Turn, ...] = ()
@@ -114,6 +123,7 @@ class Chat:
             answer.n_dropped += n_dropped
             if not n_dropped or len(self.prompt(dialogue).ids) + len(answer.turn.ids or ()) >= self.n_ctx:
                 break
+            self._mend(answer, stopped, asking)
         asking.on_event(stopped)
         answer.reason = stopped.reason
         self._finish(answer)
@@ -164,7 +174,8 @@ class Chat:
         params = asking.params
         if params.n_predict >= 0:
             params = replace(params, n_predict=params.n_predict - len(before))
-        request = Request(self.prompt(dialogue).ids + before, params, asking.choice)
+        prompt = self.prompt(dialogue).ids + before
+        request = Request(prompt, params, asking.choice, drafter=self._new_drafter())
         generation = self._running = self._loop.add(request, self.sequence)
         text = answer.turn.text
         try:
@@ -186,12 +197,27 @@ class Chat:
         stopped = generation.stopped
         answer.seconds += stopped.seconds
         answer.n_generated += stopped.n_generated
+        answer.n_drafted += stopped.n_drafted
+        answer.n_accepted += stopped.n_accepted
         drawn = generation.ids[len(request.prompt) :]
         self.last_draw = LastDraw(tuple(generation.ids), asking.params, asking.choice) if drawn else None
         if stopped.reason is StopReason.END_OF_GENERATION:
             drawn = drawn[:-1]
         answer.turn = replace(answer.turn, text=text + stopped.text, ids=before + tuple(drawn))
         return stopped
+
+    def _mend(self, answer: Answer, stopped: Stopped, asking: Asking) -> None:
+        """Make the end of one generation a place where the next can go on: half a character is taken back,
+        text that was held back is told.
+        """
+        turn, held = answer.turn, stopped.text
+        text = turn.text
+        ids, tail = spelled(turn.ids or (), text, self.model.tokenizer)
+        if tail:
+            text, held = text.removesuffix(tail), held.removesuffix(tail)
+        answer.turn = replace(turn, ids=ids, text=text)
+        if held:
+            asking.on_event(Token(ids[-1], held, 0.0))
 
     def _finish(self, answer: Answer) -> None:
         """Leave the answer only the ids that its text consists of: a stop string was not said."""

@@ -169,7 +169,7 @@ class Conversation:
             again = f" ({answer.n_again} of them again: the template rewrote earlier turns)"
         self._status.say(
             f"[turn {self.dialogue.n_questions}] {label}prefill {answer.n_prefilled} tokens{again}, "
-            f"generated {answer.n_generated} tokens in {answer.seconds:.2f}s"
+            f"generated {answer.n_generated} tokens in {answer.seconds:.2f}s{self._drafted(answer)}"
         )
         if answer.n_dropped:
             tell(f"<<context full: dropped the oldest {answer.n_dropped} messages>>")
@@ -180,6 +180,11 @@ class Conversation:
                 self._status.say(f"Note: the context of {self.loaded.chat.n_ctx} tokens is full")
             case StopReason.CANCELLED:
                 self._status.say("Note: stopped; what there is of the answer is kept")
+
+    def _drafted(self, answer: Answer) -> str:
+        if self.settings.spec is None:
+            return ""
+        return f", {answer.n_accepted} of {answer.n_drafted} drafted tokens were right"
 
     def set_think(self, value: str) -> None:
         """Show or hide thinking, or ask the model not to think."""

@@ -18,7 +18,7 @@ from minfer.run.conversation.display import tell, uses_color
 from minfer.run.conversation.interrupts import Interrupts
 from minfer.run.conversation.lines import Lines, ScriptLines
 from minfer.run.conversation.loading import load_chat
-from minfer.run.conversation.session import Session, read_session
+from minfer.run.conversation.session import Session, SessionFileError, read_session
 from minfer.run.conversation.words import parse_line
 from minfer.run.prompt import read_prompt
 from minfer.run.status import Status
@@ -50,7 +50,13 @@ def converse(settings: RunSettings, options: ConversationSettings) -> int:
 
 
 def _session(options: ConversationSettings) -> Session | None:
-    if options.session is None or not options.session.exists():
+    if options.session is None:
+        return None
+    if not options.session.parent.is_dir():  # found out before a model is loaded
+        raise SessionFileError(
+            f"there is no directory {str(options.session.parent)!r} for the session", hint="make it first"
+        )
+    if not options.session.exists():
         return None
     return read_session(options.session)
 

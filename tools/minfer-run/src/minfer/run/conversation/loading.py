@@ -12,6 +12,7 @@ from minfer.run.conversation.chat import Chat
 from minfer.run.conversation.dialogue import Dialogue, Turn
 from minfer.run.conversation.session import fingerprint
 from minfer.run.conversation.splice import conversation_prompt
+from minfer.run.drafting import drafting
 from minfer.run.oneshot import find_model, open_for, settle_n_ctx
 from minfer.run.wording import find_template, thinking_variables
 from minfer.store import hold
@@ -70,7 +71,8 @@ def load_chat(settings: RunSettings, dialogue: Dialogue, first: str | None, stat
         opened.plan(n_ctx).check()
         model = stack.enter_context(opened.load())
         status.loaded(model, n_ctx)
-        chat = Chat(model, template, n_ctx, extra)
+        new_drafter = stack.enter_context(drafting(settings, model, n_ctx, status))
+        chat = Chat(model, template, n_ctx, extra, new_drafter)
         return LoadedChat(chat, fingerprint(opened.file), settings.reference, stack.pop_all())
     raise AssertionError  # an ExitStack may swallow exceptions in general; this one does not
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from minfer.engine.tokenizer.stream import Utf8Stream
 from minfer.run.conversation.dialogue import Turn
 
 if TYPE_CHECKING:
@@ -61,25 +62,16 @@ def splice(
 
 def spelled(ids: Sequence[int], text: str, tokenizer: Tokenizer) -> tuple[tuple[int, ...], str]:
     """The first of the ids that spell `text` as far as they go within it, and the text they leave over."""
-    wanted = text.encode()
-    n_ids = n_bytes = 0
-    data = b""
+    stream = Utf8Stream()
+    n_read = n_ids = n_chars = 0
     for index, id_ in enumerate(ids):
-        data += tokenizer.piece(id_)
-        if not wanted.startswith(data):
+        piece = stream.push(tokenizer.piece(id_))
+        if not text.startswith(piece, n_read):
             break
-        if _is_whole(data):
-            n_ids, n_bytes = index + 1, len(data)
-    return tuple(ids[:n_ids]), wanted[n_bytes:].decode()
-
-
-def _is_whole(data: bytes) -> bool:
-    """Whether the bytes end where a character ends."""
-    try:
-        data[-4:].decode()
-    except UnicodeDecodeError as error:
-        return error.reason != "unexpected end of data"
-    return True
+        n_read += len(piece)
+        if not stream.pending:
+            n_ids, n_chars = index + 1, n_read
+    return tuple(ids[:n_ids]), text[n_chars:]
 
 
 class _Waiting:
