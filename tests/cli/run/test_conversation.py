@@ -215,3 +215,28 @@ def test_json_lines_tell_of_every_turn(minfer_run: Program, tiny: str) -> None:
     events = [json.loads(line) for line in outcome.out.splitlines()]
     assert [event["type"] for event in events].count("stopped") == 2
     assert outcome.err == ""
+
+
+def test_hidden_thinking_is_hidden_in_both(minfer_run: Program, tiny: str) -> None:
+    (minfer_run.here / "thinks.jinja").write_text(
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+    )
+    for flags in ((), ("--cnv", "-st")):
+        words = (tiny, "hi", "-n", "9", "--chat-template", "thinks.jinja", *flags)
+        assert minfer_run(*words, "--think", "hide").out == ""
+        assert minfer_run(*words).out != ""
+
+
+def test_guessing_ahead_changes_no_text(minfer_run: Program, tiny: str) -> None:
+    script = "one two one two one two\n/regen\nagain\n"
+    plain = minfer_run(tiny, "--cnv", "-n", "30", stdin=script)
+    guessed = minfer_run(tiny, "--cnv", "-n", "30", "--spec", "ngram", stdin=script)
+    assert guessed.out == plain.out
+    assert guessed.err.count("drafted tokens were right") == 3
+
+
+def test_a_session_needs_its_directory(minfer_run: Program) -> None:
+    outcome = minfer_run("no model", "--cnv", "--session", "not/there.json", "hi")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert "there is no directory 'not' for the session" in outcome.err

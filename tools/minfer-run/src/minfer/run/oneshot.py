@@ -23,7 +23,7 @@ from minfer.run.explain import explain
 from minfer.run.output import SINKS, Sink
 from minfer.run.prompt import read_prompt
 from minfer.run.status import Status
-from minfer.run.wording import encode_prompt
+from minfer.run.wording import encode_prompt, find_template
 from minfer.store import Resolved, hold, resolve
 
 if TYPE_CHECKING:
@@ -114,12 +114,23 @@ def _answer(opened: OpenedModel, request: Request, settings: RunSettings, status
             generation = loop.add(replace(request, drafter=new_drafter()))
             restore = _stop_on_interrupt(generation)
             try:
-                _stream(loop, generation, SINKS[settings.output](), status, n_ctx)
+                _stream(loop, generation, _sink(opened, settings, request), status, n_ctx)
             finally:
                 signal.signal(signal.SIGINT, restore)
         if settings.spec is not None and generation.stopped is not None:
             status.speculated(generation.stopped)
     return 130 if generation.is_cancelled else 0
+
+
+def _sink(opened: OpenedModel, settings: RunSettings, request: Request) -> Sink:
+    template = find_template(opened, settings) if settings.think == "hide" else None
+    if template is None or template.thinking is None or settings.output != "text":
+        return SINKS[settings.output]()
+    from minfer.run.conversation.display import AnswerSink
+
+    end = opened.tokenizer.decode(request.prompt[-16:], special=True)
+    is_begun = end.rstrip().endswith(template.thinking.begin)
+    return AnswerSink(template.thinking, begins_thinking=is_begun, hides_thinking=True, color=False)
 
 
 def _stop_on_interrupt(generation: Generation) -> signal.Handlers | int | None:
