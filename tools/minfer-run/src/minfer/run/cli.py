@@ -14,6 +14,9 @@ COMMANDS: tuple[CommandRow, ...] = (
     CommandRow("tokenize", "minfer.run.commands.tokenize:tokenize", "show the tokens of a text"),
     CommandRow("info", "minfer.run.commands.info:info", "show what a model is and what it would take"),
     CommandRow("bench", "minfer.run.commands.bench:bench", "measure tokens per second"),
+    CommandRow(
+        "perplexity", "minfer.run.commands.perplexity:perplexity", "measure how well a text is predicted"
+    ),
     CommandRow("specverify", "minfer.run.commands.specverify:specverify", "measure what drafts cost"),
 )
 

@@ -1,0 +1,1 @@
+"""Scoring text: perplexity in windows, and how far two models' distributions are apart."""
