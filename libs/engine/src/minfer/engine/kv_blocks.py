@@ -81,6 +81,15 @@ class BlockPool:
         if digest is not None:
             del self._block_of[digest]
 
+    def known(self) -> list[tuple[Digest, int]]:
+        """Digests and their blocks: those nobody holds first, the ones given up longest ago before others."""
+        first = [(self._digest_of[block], block) for block in self._remembered]
+        return first + [(d, b) for d, b in self._block_of.items() if b not in self._remembered]
+
+    def allocate_blank(self) -> int | None:
+        """A block that holds nothing known, with one holder; None when there is none."""
+        return self.allocate() if self._blank else None
+
     def find(self, digest: Digest) -> int | None:
         """A block with that content, held or not."""
         return self._block_of.get(digest)

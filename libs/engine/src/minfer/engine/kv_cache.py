@@ -9,7 +9,7 @@ writes. Groups with a sliding window give up blocks that no later query can see.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from minfer.engine.backends.step import BLOCK_POSITIONS, CacheStore, Ints, SequenceStep
@@ -217,6 +217,25 @@ class KVCache:
         sequence.ids.extend(ids)
         while (len(sequence.digests) + 1) * BLOCK_POSITIONS <= sequence.length:
             self._remember_next(sequence)
+        return True
+
+    def export_known(self) -> Iterator[tuple[int, Digest, bytes]]:
+        """Every block with a known prefix: its group, its digest and its bytes in the backend's layout."""
+        for group, pool in enumerate(self._pools):
+            for digest, block in pool.known():
+                yield group, digest, self.store.read_block(group, block)
+
+    def import_known(self, group: int, digest: Digest, data: bytes) -> bool:
+        """Take a block that export_known gave, of the same model and backend. False when there is no room
+        or the prefix is known already.
+        """
+        pool = self._pools[group]
+        block = None if pool.find(digest) is not None else pool.allocate_blank()
+        if block is None:
+            return False
+        self.store.write_block(group, block, data)
+        pool.remember(block, digest)
+        pool.release(block)
         return True
 
     def _known(self, salt: Digest, ids: Sequence[int]) -> tuple[list[Digest], list[list[int]]]:

@@ -18,7 +18,7 @@ from minfer.serve.errors import (
     error_headers,
 )
 from minfer.serve.gate import Gate
-from minfer.serve.routes import chat, completions, documents, embeddings, facts, tokens
+from minfer.serve.routes import chat, completions, documents, embeddings, facts, snapshots, tokens
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -38,6 +38,7 @@ ROUTES = (
     Route("/metrics", facts.metrics),
     Route("/props", facts.props),
     Route("/slots", facts.slots),
+    Route("/slots", snapshots.slots_action, methods=["POST"]),
     Route("/tokenize", tokens.tokenize, methods=["POST"]),
     Route("/detokenize", tokens.detokenize, methods=["POST"]),
     Route("/apply-template", chat.apply_template, methods=["POST"]),

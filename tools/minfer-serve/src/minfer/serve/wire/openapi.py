@@ -50,6 +50,7 @@ OPERATIONS: Final = (
     Operation("get", "/metrics", "Counters for Prometheus", kind="text/plain", statuses=_GET),
     Operation("get", "/props", "Defaults, sizes and the chat template", statuses=_GET),
     Operation("get", "/slots", "What is being generated now", statuses=_GET),
+    Operation("post", "/slots", "Save or restore the prefix cache", statuses=(200, 400, 401, 403, 409, 503)),
     Operation("post", "/tokenize", "Token ids of a text", TokenizeBody, statuses=_POST),
     Operation("post", "/detokenize", "Text of token ids", DetokenizeBody, statuses=_POST),
     Operation(
@@ -96,6 +97,13 @@ def _operation(operation: Operation) -> Json:
     if operation.body is not None:
         reference = {"$ref": f"#/components/schemas/{operation.body.__name__}"}
         described["requestBody"] = {"required": True, "content": {"application/json": {"schema": reference}}}
+    if operation.path == "/slots" and operation.method == "post":
+        described["parameters"] = [
+            {
+                "name": "action", "in": "query", "required": True,
+                "schema": {"type": "string", "enum": ["save", "restore"]},
+            }
+        ]  # fmt: skip
     if "{name}" in operation.path:
         described["parameters"] = [
             {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
