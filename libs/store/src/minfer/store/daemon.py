@@ -42,7 +42,7 @@ def start(settings: Settings, socket: Path) -> None:
     try:
         command = [*fetch_command(settings), "daemon", "start", "--quiet"]
         environment = {name: value for name, value in settings.environment.items() if name not in _SECRETS}
-        starter = subprocess.run(
+        starter = subprocess.Popen(
             command,
             env={**environment, "MINFER_MODEL_DIR": str(settings.cache), "MINFER_STORE_SOCKET": str(socket)},
             cwd="/",
@@ -50,13 +50,21 @@ def start(settings: Settings, socket: Path) -> None:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is for the caller
-            timeout=_START_S,
-            check=False,
         )
-    except (OSError, NoFetchToolError, subprocess.TimeoutExpired) as error:
+    except (OSError, NoFetchToolError) as error:
         raise NoDaemonError(f"the daemon cannot be started: {error}") from error
-    if starter.returncode != 0:
-        raise NoDaemonError(f"the daemon did not start: minfer-fetch ended with {starter.returncode}")
+    with starter:
+        import minfer.store.daemon_client  # noqa: F401  # both processes import gRPC, at the same time
+
+        try:
+            status = starter.wait(_START_S)
+        except BaseException as error:
+            starter.kill()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            raise NoDaemonError(f"the daemon did not start within {_START_S:.0f} s") from error
+    if status != 0:
+        raise NoDaemonError(f"the daemon did not start: minfer-fetch ended with {status}")
 
 
 def connect(settings: Settings, *, may_start: bool = True) -> DaemonClient:

@@ -187,7 +187,7 @@ def _errors() -> Iterator[None]:
         if error is not None:
             raise error from None
         status = failure.code()
-        if status == grpc.StatusCode.UNAVAILABLE:
+        if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):  # it died, or was told to go
             raise DaemonGoneError(f"the daemon does not answer ({failure.details()})") from None
         if status in _OF_NO_USE:
             raise NoDaemonError(f"the daemon is of no use ({status.name})") from None
