@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -455,3 +456,37 @@ def test_settings_that_mean_nothing_are_refused(here: Place) -> None:
     assert (code, "MINFER_STORE_IDLE is 'soon'" in stderr) == (2, True)
     code, _, stderr = here.run("pull", "--detach", MODEL, MINFER_STORE_SOCKET="off")
     assert (code, "MINFER_STORE_SOCKET" in stderr) == (7, True)
+
+
+def test_without_grpc_a_child_does_the_work(here: Place) -> None:
+    program = (
+        "import sys; sys.modules['grpc'] = None\n"
+        "import minfer.store; print(minfer.store.resolve(sys.argv[1]).path)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, MODEL],
+        env=here.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout == f"{here.cache / PATH}\n"
+
+
+def test_among_a_thousand_models_an_answer_costs_little_more_than_an_empty_call(here: Place) -> None:
+    for index in range(1000):
+        path = here.cache / f"hf/org{index % 40}/repo-{index}-GGUF/model-{index}-Q4_K_M.gguf"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"GGUF")
+    with here.client() as client:
+        client.resolve("model-7-Q4_K_M")
+        empty, answered = [], []
+        for index in range(200):  # in turns, so that a busy machine slows both
+            began = time.perf_counter()
+            client.server()
+            middle = time.perf_counter()
+            client.resolve(f"model-{index}-Q4_K_M")
+            answered.append(time.perf_counter() - middle)
+            empty.append(middle - began)
+    assert statistics.median(answered) <= 2 * statistics.median(empty)

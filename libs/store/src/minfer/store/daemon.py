@@ -54,9 +54,8 @@ def start(settings: Settings, socket: Path) -> None:
     except (OSError, NoFetchToolError) as error:
         raise NoDaemonError(f"the daemon cannot be started: {error}") from error
     with starter:
-        import minfer.store.daemon_client  # noqa: F401  # both processes import gRPC, at the same time
-
         try:
+            _client_type()  # both processes import gRPC, at the same time
             status = starter.wait(_START_S)
         except BaseException as error:
             starter.kill()
@@ -78,9 +77,7 @@ def connect(settings: Settings, *, may_start: bool = True) -> DaemonClient:
             if not may_start:
                 raise NoDaemonError(f"no daemon is running for {str(settings.cache)!r}")
             start(settings, socket)
-        from minfer.store.daemon_client import DaemonClient
-
-        client = DaemonClient(socket, settings)
+        client = _client_type()(socket, settings)
         try:
             if _is_usable(client, settings):
                 return client
@@ -89,6 +86,14 @@ def connect(settings: Settings, *, may_start: bool = True) -> DaemonClient:
             raise
         client.close()
     raise NoDaemonError("the daemon speaks another version of the protocol")
+
+
+def _client_type() -> type[DaemonClient]:
+    try:
+        from minfer.store.daemon_client import DaemonClient
+    except ImportError as error:
+        raise NoDaemonError(f"gRPC cannot be used here ({error})") from error
+    return DaemonClient
 
 
 def _is_usable(client: DaemonClient, settings: Settings) -> bool:
