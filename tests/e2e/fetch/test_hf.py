@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -309,3 +310,13 @@ def test_a_token_for_a_mirror_is_announced(hub: Hub, tmp_path: Path) -> None:
 def test_an_endpoint_that_is_no_address_is_named(hub: Hub, tmp_path: Path) -> None:
     with pytest.raises(BadEndpointError, match="no web address"):
         pull("hf:acme/one", settings_for(hub, tmp_path, HF_ENDPOINT="mirror.example"))
+
+
+def test_a_listing_of_very_many_models_is_refused_or_answered_soon(hub: Hub, tmp_path: Path) -> None:
+    repository = hub.repositories["acme/one"]
+    for n_files, error in ((1500, AmbiguousQuantError), (5000, AnswerError)):
+        repository.extra = [{"rfilename": f"m{i}-Q4_0.gguf", "size": 9} for i in range(n_files)]
+        began = time.monotonic()
+        with pytest.raises(error):
+            pull("hf:acme/one", settings_for(hub, tmp_path))
+        assert time.monotonic() - began < 20

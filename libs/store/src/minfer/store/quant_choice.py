@@ -23,6 +23,8 @@ _NEVER_MODEL = ("mmproj", "imatrix")
 _SIDE_WORDS = ("lora", "adapter", "draft", "drafter", "mtp", "eagle", "eagle3", "dflash", "dspark")
 _SENSIBLE = ("Q4_K_M", "Q4_K_S", "Q4_0", "Q4_1", "IQ4_NL", "IQ4_XS", "Q5_K_M", "Q5_0", "Q6_K", "Q8_0")
 
+_MAX_CANDIDATES = 50
+
 
 class NoSuchQuantError(ModelNotFoundError):
     """The repository has no file of that name or quant type."""
@@ -123,8 +125,9 @@ def choose(files: Iterable[ListedFile], request: str | None, repository: str) ->
             f"{repository} holds no .gguf model", hint="look for a repository whose name ends in -GGUF"
         )
     listed = found or sets
-    candidates = tuple(f"{repository}:{selector(s, sets)}" for s in listed)
-    sizes = tuple("" if s.n_bytes is None else human_bytes(s.n_bytes) for s in listed)
+    shown = listed[:_MAX_CANDIDATES]  # each costs a look at every set
+    candidates = tuple(f"{repository}:{selector(s, sets)}" for s in shown)
+    sizes = tuple("" if s.n_bytes is None else human_bytes(s.n_bytes) for s in shown)
     hint = f"minfer-fetch pull {candidates[0]}"
     if not found:
         fact = f"{repository} has no model {request!r}; it has"

@@ -46,6 +46,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NEXT_PAGE = re.compile(r'<([^<>]{1,4096})>\s*;\s*rel="next"')
 _MAX_PAGES = 200
 _MAX_FILES = 100_000
+_MAX_MODELS = 2000  # choosing among them takes a second; real repositories have a hundred
 
 
 class BadEndpointError(UsageError):
@@ -231,6 +232,8 @@ def _usable(files: Iterable[RemoteFile], reference: HubReference) -> Iterator[Re
             refused = file.path
             continue
         n_usable += 1
+        if n_usable > _MAX_MODELS:
+            raise AnswerError(f"hf:{reference.repo} lists more than {_MAX_MODELS} .gguf files")
         yield file
     if refused and not n_usable:
         raise HostileNameError(f"hf:{reference.repo} lists a file named {refused[:100]!r}, which is refused")
