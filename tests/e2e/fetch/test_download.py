@@ -40,6 +40,7 @@ from minfer.fetch.download import (
     download,
     partial_directory,
 )
+from minfer.fetch.download.partial import Partial
 from minfer.fetch.publish import CacheNotWritableError, NoSpaceError
 from minfer.store.progress import Progress, ignore_progress
 from minfer.store.records import Record, read_record
@@ -611,3 +612,19 @@ def test_a_proxy_that_is_not_there_is_blamed(cache: Path) -> None:
     client = HttpClient(NetworkSettings.from_environment({"all_proxy": proxy}), retry=FAST)
     with pytest.raises(NetworkError, match="the proxy does not connect"):
         client.get("http://models.example/x")
+
+
+def test_a_disk_that_fails_while_syncing_ends_the_download(
+    server: FileServer, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """File systems that allocate late report a full disk or quota only when data is synced."""
+
+    def fail(partial: Partial, offset: int, digest: str) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr("minfer.fetch.download.partial.CHECKPOINT_BYTES", 100_000)
+    monkeypatch.setattr(Partial, "_sync_checkpoint", fail)
+    server.bytes_per_s = 4_000_000
+    with pytest.raises(NoSpaceError):
+        fetch(job_for(server), cache)
+    assert_nothing_final(cache)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from minfer.fetch.download import (
     AnswerError,
     GatedModelError,
     HostileNameError,
+    HttpStatusError,
     RateLimitedError,
     RedirectRefusedError,
     RepositoryNotFoundError,
@@ -320,3 +322,37 @@ def test_a_listing_of_very_many_models_is_refused_or_answered_soon(hub: Hub, tmp
         with pytest.raises(error):
             pull("hf:acme/one", settings_for(hub, tmp_path))
         assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("code", "headers", "error", "words"),
+    [
+        (403, {"X-Error-Message": "Token has no read scope"}, AccessDeniedError, "no read scope"),
+        (404, {"X-Error-Code": "RepoNotFound"}, RepositoryNotFoundError, "check the spelling"),
+        (404, {"X-Error-Code": "EntryNotFound"}, RepositoryNotFoundError, "no longer has that file"),
+        (404, {"X-Error-Code": "RevisionNotFound"}, RevisionNotFoundError, "hf:acme/one@main"),
+        (401, {"X-Error-Code": "GatedRepo"}, GatedModelError, "accept the terms"),
+        (410, {"X-Error-Message": "gone\x1b[2J for good"}, HttpStatusError, "gone?[2J for good"),
+    ],
+)
+def test_a_refusal_in_the_middle_is_told_as_one_at_the_start(
+    code: int, headers: dict[str, str], error: type[MinferError], words: str, hub: Hub, tmp_path: Path
+) -> None:
+    hub.server.routes["/acme/one/resolve/"] = servers.status(code, headers)
+    with pytest.raises(error) as caught:
+        pull("hf:acme/one", settings_for(hub, tmp_path))
+    assert words.replace("?", "") in caught.value.render()
+
+
+def test_a_file_that_is_kept_outside_the_large_storage_is_checked_by_length(hub: Hub, tmp_path: Path) -> None:
+    small = {"rfilename": "small.gguf", "size": 50_000, "blobId": "1" * 40}
+    hub.server.routes["/api/models/"] = servers.json_answer(
+        {"id": "acme/one", "sha": COMMIT, "siblings": [small]}
+    )
+    hub.repositories["acme/one"].files["small.gguf"] = gguf(11)
+    hub.server.files[f"/storage/{hashlib.sha256(gguf(11)).hexdigest()}"] = gguf(11)
+    settings = settings_for(hub, tmp_path)
+    assert pull("hf:acme/one", settings).read_bytes() == gguf(11)
+    record = read_record(settings.cache, "hf/acme/one/small.gguf")
+    assert record is not None
+    assert record.sha256 == hashlib.sha256(gguf(11)).hexdigest()

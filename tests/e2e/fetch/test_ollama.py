@@ -379,3 +379,37 @@ def test_a_real_registry_resumes(real_registry: str, tmp_path: Path) -> None:
     assert source.fetch(plan, settings, heard.append).read_bytes() == body
     downloaded = [event.n_done for event in heard if not event.label.startswith("check") and event.n_done]
     assert downloaded[0] == 1_500_000
+
+
+@pytest.mark.parametrize(
+    ("token_answer", "error"),
+    [
+        (servers.status(401), AccessDeniedError),
+        (servers.json_answer({"token": 7}), AnswerError),
+        (servers.json_answer({"token": "two\nlines"}), AnswerError),
+        (servers.json_answer([]), AnswerError),
+        (servers.web_page, AnswerError),
+    ],
+)
+def test_a_token_that_cannot_be_had_is_a_clear_error(
+    token_answer: servers.Fault, error: type[MinferError], registry: FileServer, tmp_path: Path
+) -> None:
+    with_tokens(registry, f"{registry.url}/token")
+    registry.routes["/token"] = token_answer
+    with pytest.raises(error):
+        pull(registry, settings_for(tmp_path))
+
+
+def test_a_registry_that_forbids_is_told_apart(registry: FileServer, tmp_path: Path) -> None:
+    registry.routes = {"/v2/": servers.status(403)}
+    with pytest.raises(AccessDeniedError):
+        pull(registry, settings_for(tmp_path))
+
+
+@pytest.mark.parametrize("tags", [servers.status(500), servers.json_answer({"tags": 5}), servers.web_page])
+def test_a_senseless_list_of_tags_is_no_list(
+    tags: servers.Fault, registry: FileServer, tmp_path: Path
+) -> None:
+    registry.routes = {"/v2/library/tiny/manifests/": servers.status(404), "/v2/library/tiny/tags/list": tags}
+    with pytest.raises(RepositoryNotFoundError, match="does not exist"):
+        pull(registry, settings_for(tmp_path))
