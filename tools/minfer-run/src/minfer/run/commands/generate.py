@@ -101,6 +101,10 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 @click.option("--spec-n", type=click.IntRange(1, 31), metavar="N", help="tokens to guess ahead  [default: 7]")
 @click.option("-o", "--output", type=click.Choice(["text", "jsonl"]), default="text", show_default=True,
               help="the answer as text, or one JSON object for each event")  # fmt: skip
+@click.option("--prompts", type=click.Path(path_type=Path), metavar="FILE",
+              help="answer every prompt of a file of JSON lines; a run that was cut off goes on")  # fmt: skip
+@click.option("--out", "out_file", type=click.Path(path_type=Path), metavar="FILE",
+              help="where the answers to --prompts go, in order, as JSON lines")  # fmt: skip
 @click.option("--meta", is_flag=True, help="print all metadata to stderr first")
 @click.option(
     "--dump-graph", type=click.Path(path_type=Path), metavar="FILE", help="write the graph as .dot or .json"
@@ -116,7 +120,7 @@ def generate(model: str, words: tuple[str, ...], **values: Any) -> int:
     from minfer.run.settings import RunSettings
 
     options = conversation_settings(values)
-    check_spec(values["spec"], values["spec_n"])
+    check_spec(values["spec"], values["spec_n"], in_conversation=options is not None)
     written = given(KNOBS, values, parse_value)
     params = profile(values["profile_name"]).updated(written)
     settings = RunSettings(
@@ -140,6 +144,12 @@ def generate(model: str, words: tuple[str, ...], **values: Any) -> int:
         spec=values["spec"],
         spec_n=values["spec_n"],
     )
+    if values["prompts"] is not None or values["out_file"] is not None:
+        if options is not None:
+            raise click.UsageError("--prompts and --cnv exclude each other")
+        from minfer.run.batch.run import run_prompts
+
+        return run_prompts(settings, values["prompts"], values["out_file"])
     if options is not None:
         from minfer.run.conversation.converse import converse
 
