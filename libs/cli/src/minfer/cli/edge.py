@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import click
 
+from minfer.cli.streams import OutputLostError, settle_streams
 from minfer.core.errors import MinferError
 
 _INTERRUPTED = 130
@@ -19,14 +20,14 @@ _INTERRUPTED = 130
 def main(command: click.Command, name: str, arguments: Sequence[str] | None = None) -> NoReturn:
     """Run `command` as the program `name` and exit with the status that ARCHITECTURE.md lists.
 
-    stdout that was closed by its reader ends the program quietly with 0; Ctrl-C with 130.
+    stdout that was closed by its reader ends the program quietly with 0; Ctrl-C with 130. stdout that
+    cannot be written (a full disk) is an error; stderr that cannot be written is not.
     A traceback is shown only for an unexpected failure and only with --verbose.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    settle_streams()
     status = _run(command, name, arguments)
-    if not _flush_stdout():
-        status = 0 if status in (0, 1) else status
-    sys.exit(status)
+    sys.exit(_flush_stdout(status))
 
 
 def _run(command: click.Command, name: str, arguments: list[str]) -> int:
@@ -71,14 +72,17 @@ def _unexpected(error: Exception, *, verbose: bool) -> int:
     return 1
 
 
-def _flush_stdout() -> bool:
-    """Whether everything written reached the reader of stdout."""
+def _flush_stdout(status: int) -> int:
+    """Write what stdout still holds; the exit status after that."""
     try:
         sys.stdout.flush()
     except (BrokenPipeError, ValueError):
         _silence_stdout()
-        return False
-    return True
+        return 0 if status in (0, 1) else status
+    except OutputLostError as error:
+        _silence_stdout()
+        return status or _report(error, verbose=False)
+    return status
 
 
 def _silence_stdout() -> None:
