@@ -59,6 +59,14 @@ class Terminal:
         self._seen = at + len(text)
         return found
 
+    def wait_for_more(self, n_letters: int) -> None:
+        """Wait until so much has come behind all that was waited for before, whatever it is."""
+        end = time.monotonic() + _SECONDS
+        while len(self.shown) < self._seen + n_letters:
+            if time.monotonic() > end or not self._read():
+                raise AssertionError(f"no {n_letters} letters came")
+        self._seen = len(self.shown)
+
     def end(self) -> int:
         """Wait for the program to leave; its exit status, negative for a signal."""
         while self._read():

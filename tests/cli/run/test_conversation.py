@@ -110,7 +110,7 @@ def test_branches_edits_settings_and_files(minfer_run: Program, tiny: str) -> No
         "* main: 2 messages\n  other: 2 messages",
         "[system] be brief",
         "[temp = 0.0]",
-        "[notes.txt: 11 tokens, in front of your next message]",
+        "[notes.txt: 10 tokens, in front of your next message]",
         "[history cleared]",
         "[session] loaded 4 messages",
         "  drawn ",
@@ -167,13 +167,22 @@ def test_a_saved_cache_that_does_not_fit_is_ignored(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[]]", '{"format": "minfer-conversation", "version": 9}', '[{"role": "tool"}]', "[3]"]
+    ("text", "reason"),
+    [
+        ("", "Expecting value"),
+        ("{}", "it is JSON of something else"),
+        ("[]]", "Extra data"),
+        ('{"format": "minfer-conversation", "version": 9}', "its version 9 is not known here"),
+        ('{"format": "minfer-conversation", "version": 1}', "messages is missing"),
+        ('[{"role": "tool"}]', "a message has the role 'tool'"),
+        ("[3]", ""),
+    ],
 )
-def test_a_broken_session_file_is_an_error(minfer_run: Program, tiny: str, text: str) -> None:
+def test_a_broken_session_file_is_an_error(minfer_run: Program, tiny: str, text: str, reason: str) -> None:
     (minfer_run.here / "s.json").write_text(text)
     outcome = minfer_run(tiny, "--cnv", "--session", "s.json", stdin="hi\n")
     assert (outcome.status, outcome.out) == (2, "")
-    assert outcome.err.startswith("Error: 's.json' is no conversation: ")
+    assert outcome.err.startswith(f"Error: 's.json' is no conversation: {reason}")
     assert (minfer_run.here / "s.json").read_text() == text
 
 

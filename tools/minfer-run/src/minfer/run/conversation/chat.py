@@ -91,6 +91,7 @@ class Chat:
         self._new_drafter = new_drafter
         self._loop = GenerationLoop(model, self.cache, n_ctx)
         self._running: Generation | None = None
+        self._is_stopped = False
         self._answered: tuple[Turn, ...] = ()
 
     def prompt(self, dialogue: Dialogue) -> ConversationPrompt:
@@ -98,7 +99,8 @@ class Chat:
         return conversation_prompt(dialogue, self.template, self.model.tokenizer, self.extra)
 
     def stop(self) -> None:
-        """End the running answer between two layers; what there is of it is kept."""
+        """End the running answer between two layers, or the next one if none runs; it is kept."""
+        self._is_stopped = True
         if self._running is not None:
             self._running.is_cancelled = True
 
@@ -177,6 +179,7 @@ class Chat:
         prompt = self.prompt(dialogue).ids + before
         request = Request(prompt, params, asking.choice, drafter=self._new_drafter())
         generation = self._running = self._loop.add(request, self.sequence)
+        generation.is_cancelled = self._is_stopped
         text = answer.turn.text
         try:
             while generation.stopped is None:
@@ -193,6 +196,7 @@ class Chat:
                         asking.on_event(event)
         finally:
             self._running = None
+            self._is_stopped = False
             self._loop.remove(generation)
         stopped = generation.stopped
         answer.seconds += stopped.seconds

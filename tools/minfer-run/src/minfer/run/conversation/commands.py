@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from minfer.core.errors import UsageError
-from minfer.engine.params import field_of, parse_value, with_seed
+from minfer.engine.params import KNOBS, field_of, parse_value, with_seed
 from minfer.run.conversation.display import tell
 from minfer.run.conversation.why import explain_last
 from minfer.run.conversation.words import COMMANDS
@@ -101,7 +101,8 @@ def _set(conversation: Conversation, argument: str) -> None:
     field = field_of(name)
     if field == "n_ctx":
         raise CommandUsageError("the context is settled when a model is loaded", hint="start with --n-ctx N")
-    changed = conversation.params.updated({field: parse_value(field, value)})
+    words = value.split() if KNOBS[field].kind == "biases" else [value]
+    changed = conversation.params.updated({field: parse_value(field, words)})
     conversation.params = with_seed(changed)
     conversation.save()
     tell(f"[{field} = {getattr(conversation.params, field)!r}]")

@@ -137,11 +137,11 @@ class Conversation:
             raise
 
     def _answer(self, choice: int, label: str) -> None:
-        self.save()
         chat = self.loaded.chat
         sink = self._sink()
         try:
             with stopping(chat.stop):
+                self.save()
                 answer = chat.answer(self.dialogue, Asking(self.params, choice, self.overflow, sink.take))
                 self.dialogue.add(answer.turn)
                 self.last_reason = answer.reason

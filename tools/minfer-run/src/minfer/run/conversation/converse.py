@@ -15,7 +15,7 @@ from minfer.run.conversation.commands import ACTIONS, CommandUsageError
 from minfer.run.conversation.conversation import Conversation
 from minfer.run.conversation.dialogue import Dialogue
 from minfer.run.conversation.display import tell, uses_color
-from minfer.run.conversation.interrupts import Interrupts
+from minfer.run.conversation.interrupts import Interrupts, LeaveError
 from minfer.run.conversation.lines import Lines, ScriptLines
 from minfer.run.conversation.loading import load_chat
 from minfer.run.conversation.session import Session, SessionFileError, read_session
@@ -114,7 +114,13 @@ def _rest(conversation: Conversation, lines: Lines) -> int:
             continue
         if line is None:
             break
-        failed = _guarded(partial(_act, conversation, line), lines, conversation)
+        try:
+            failed = _guarded(partial(_act, conversation, line), lines, conversation)
+        except KeyboardInterrupt as error:
+            if isinstance(error, LeaveError) or not lines.is_interactive or interrupts.comes_again():
+                raise
+            tell("(stopped)")
+            continue
         exit_status = exit_status or (0 if lines.is_interactive else failed)
         if conversation.options.is_single and conversation.last_reason is not None:
             break

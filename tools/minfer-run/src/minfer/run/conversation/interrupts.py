@@ -12,6 +12,10 @@ from types import FrameType
 _SECONDS = 2.0
 
 
+class LeaveError(KeyboardInterrupt):
+    """Ctrl-C came twice in an answer: the user wants to leave."""
+
+
 class Interrupts:
     """Remembers the last Ctrl-C."""
 
@@ -28,7 +32,7 @@ class Interrupts:
 
 @contextmanager
 def stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """While the block runs, Ctrl-C calls `stop`. A second one raises KeyboardInterrupt when the block has
+    """While the block runs, Ctrl-C calls `stop`. A second one raises LeaveError when the block has
     ended, so that what was stopped is kept; a third one at once.
     """
     n_seen = 0
@@ -46,4 +50,4 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, previous)
     if n_seen > 1:
-        raise KeyboardInterrupt
+        raise LeaveError

@@ -90,9 +90,13 @@ def read_session(path: Path) -> Session:
         return _of_json(json.loads(data))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SessionFileError(
-            f"{str(path)!r} is no conversation: {type(error).__name__} {str(error)[:200]}",
+            f"{str(path)!r} is no conversation: {_said(error)}",
             hint="name a file that --session or /save wrote, or a JSON list of messages",
         ) from None
+
+
+def _said(error: Exception) -> str:
+    return f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)[:200]
 
 
 def _as_json(session: Session) -> dict[str, Any]:
@@ -128,8 +132,10 @@ def _turn_as_json(turn: Turn) -> dict[str, Any]:
 def _of_json(data: Any) -> Session:  # noqa: ANN401 - whatever the file holds
     if isinstance(data, list):
         data = {"messages": data}
-    elif data["format"] != FORMAT or data["version"] != VERSION:
-        raise ValueError(f"format {data['format']!r} version {data['version']!r} is not known")
+    elif data.get("format") != FORMAT:
+        raise ValueError("it is JSON of something else")
+    elif data.get("version") != VERSION:
+        raise ValueError(f"its version {data.get('version')!r:.20} is not known here")
     messages = data["messages"]
     system = None
     if messages and messages[0]["role"] == "system":
