@@ -147,5 +147,9 @@ MF_AVX2_INLINE void mf_unpack_32(int type, const uint8_t *quants, __m256i v[8]) 
  * of activation sums is taken off, 8 with weights of -16 to 15 and 4 with -32 to 31 (32512 both). */
 #define MF_PAIRS _mm256_maddubs_epi16
 
+#else
+
+typedef int mf_avx2_is_absent; /* a file of C holds something */
+
 #endif
 #endif

@@ -1,6 +1,10 @@
 /* Sizes of panels and activation columns, and the choice of an instruction set. */
 #include "matmul_layout.h"
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
 static const mf_format formats[] = {
     {MF_F32, MF_ACTIVATION_F32, 1, 4, 32, 0},
     {MF_F16, MF_ACTIVATION_F32, 1, 2, 16, 0},
@@ -87,7 +91,11 @@ static int runs_here(const mf_kernels *kernels) {
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     }
 #endif
-    return kernels == &mf_kernels_scalar || kernels->matmul != NULL;
+#if defined(__aarch64__) && defined(__linux__)
+    enum { HAS_DOT_PRODUCT = 1 << 20 }; /* HWCAP_ASIMDDP */
+    if (kernels == &mf_kernels_neon) return (getauxval(AT_HWCAP) & HAS_DOT_PRODUCT) != 0;
+#endif
+    return kernels->matmul != NULL;
 }
 
 /* Fastest first. A table that was not built in has no functions. */

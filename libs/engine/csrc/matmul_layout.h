@@ -137,8 +137,9 @@ extern const mf_kernels mf_kernels_scalar;
 extern const mf_kernels mf_kernels_avx2;
 extern const mf_kernels mf_kernels_neon;
 
-/* Shared by all tables: repacking and gathering are bound by memory, not by arithmetic. */
+/* Shared by tables: repacking and gathering are bound by memory, not by arithmetic. */
 void mf_repack_panels(const mf_weight *weight, const void *source, const int32_t *order, int64_t first, int64_t last);
+void mf_quantize_scalar(int kind, int64_t k, const float *x, void *column);
 void mf_gather_row(const mf_weight *weight, int64_t row, float *x);
 
 #endif

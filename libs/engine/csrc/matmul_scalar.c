@@ -35,7 +35,7 @@ static int32_t sum_pair(const int8_t *q, int n) {
     return mf_pair(low, high);
 }
 
-static void quantize(int kind, int64_t k, const float *x, void *target) {
+void mf_quantize_scalar(int kind, int64_t k, const float *x, void *target) {
     if (kind == MF_ACTIVATION_F32) {
         memcpy(target, x, (size_t)k * 4);
         return;
@@ -206,4 +206,4 @@ static void matmul(const mf_weight *weight, const void *activations, int64_t fir
     }
 }
 
-const mf_kernels mf_kernels_scalar = {"scalar", mf_repack_panels, quantize, matmul, mf_gather_row};
+const mf_kernels mf_kernels_scalar = {"scalar", mf_repack_panels, mf_quantize_scalar, matmul, mf_gather_row};

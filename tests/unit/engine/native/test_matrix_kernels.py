@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -122,6 +124,22 @@ def test_results_repeat_bit_by_bit_across_instruction_sets(tmp_path: Path) -> No
     ran = subprocess.run([program], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout
     assert "scalar: 99 cases" in ran.stdout
+
+
+def test_an_arm_machine_computes_the_same_bits(tmp_path: Path) -> None:
+    if not os.environ.get("MINFER_PROVE"):
+        pytest.skip("emulation takes a while: make prove")
+    if not shutil.which("qemu-aarch64") or not shutil.which("aarch64-linux-gnu-gcc"):
+        pytest.skip("needs qemu-user and gcc-aarch64-linux-gnu")
+    source = str(HERE / "kernel_suite.c")
+    arm = compile_c(tmp_path / "arm", ["-O2", "-static", source], "aarch64-linux-gnu-gcc")
+    here = compile_c(tmp_path / "here", ["-O2", source])
+    there = subprocess.run(["qemu-aarch64", arm, "3"], capture_output=True, text=True, check=False)
+    assert there.returncode == 0, there.stdout
+    assert there.stdout.startswith("neon: 297 cases, digest ")
+    own = subprocess.run([here, "3"], capture_output=True, text=True, check=True).stdout
+    if own.startswith("avx2"):
+        assert there.stdout.replace("neon", "avx2") == own
 
 
 def test_the_suite_is_clean_under_sanitizers(tmp_path: Path) -> None:
