@@ -6,6 +6,7 @@ _PROGRAMS = """\
 Each benchmark is a program; run one with `python -m bench.NAME --help`:
 
   end_to_end   prefill, decode, decode at depth and many streams, side by side with llama.cpp
+  kernels      multiply-adds per cycle and GB/s of the matrix kernels beside the read bandwidth
   fresh        a fresh process that makes one token: wall time and peak memory, side by side
   download     a file from loopback, hashed and fsynced, side by side with curl
 Set LLAMA_CPP_BIN to the folder of a natively built llama.cpp; without it only minfer is measured.

@@ -3,7 +3,7 @@
  * One column: GB/s of weights streamed from memory, beside the same buffer read by plain loads in the same rounds.
  * Many columns: multiply-adds per core cycle, beside a loop of register-only multiply-adds as the ceiling.
  * The machine is shared: figures are the best tenth and the median of many short alternating rounds.
- * Usage: kernel_bench [isa] [seconds per section] [huge]. */
+ * Usage: kernel_bench [isa or ""] [seconds per section] [huge]. */
 #define _GNU_SOURCE
 #include "minfer_matmul.h"
 
@@ -205,7 +205,7 @@ static void multiply(const mf_kernels *kernels, int t, int columns, double clock
 }
 
 int main(int argc, char **argv) {
-    const mf_kernels *kernels = argc > 1 ? mf_kernels_named(argv[1]) : mf_kernels_best();
+    const mf_kernels *kernels = argc > 1 && argv[1][0] ? mf_kernels_named(argv[1]) : mf_kernels_best();
     const double limit = argc > 2 ? atof(argv[2]) : 1.0, clock = core_clock();
     huge_pages = argc > 3;
     if (!kernels) {

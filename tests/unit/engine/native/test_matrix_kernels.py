@@ -118,6 +118,7 @@ def test_activations_that_are_no_numbers_poison_their_block_only(library: Librar
     assert np.isfinite(np.delete(d, np.s_[32:64], axis=1)).all()
 
 
+@pytest.mark.timeout(900)
 def test_results_repeat_bit_by_bit_across_instruction_sets(tmp_path: Path) -> None:
     source = str(HERE / "kernel_suite.c")
     program = compile_c(tmp_path / "suite", ["-O2", source])
@@ -126,6 +127,7 @@ def test_results_repeat_bit_by_bit_across_instruction_sets(tmp_path: Path) -> No
     assert "scalar: 99 cases" in ran.stdout
 
 
+@pytest.mark.timeout(900)
 def test_an_arm_machine_computes_the_same_bits(tmp_path: Path) -> None:
     if not os.environ.get("MINFER_PROVE"):
         pytest.skip("emulation takes a while: make prove")
@@ -142,6 +144,7 @@ def test_an_arm_machine_computes_the_same_bits(tmp_path: Path) -> None:
         assert there.stdout.replace("neon", "avx2") == own
 
 
+@pytest.mark.timeout(900)
 def test_the_suite_is_clean_under_sanitizers(tmp_path: Path) -> None:
     flags = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
     program = compile_c(tmp_path / "suite", [*flags, str(HERE / "kernel_suite.c")])

@@ -1,0 +1,1 @@
+"""The matrix kernels alone, beside what the machine can do."""
