@@ -19,7 +19,12 @@ def test_three_equal_ids_are_enough_and_two_are_not() -> None:
 
 
 def test_a_repetition_is_continued_beyond_its_end() -> None:
-    assert NgramDrafter(7)([9, 1, 2, 3, 1, 2, 3]) == [1, 2, 3, 1, 2, 3, 1]
+    drafter = NgramDrafter(7)
+    ids = [9, 1, 2, 1, 2, 1]
+    assert drafter(ids) == [2, 1, 2]
+    assert drafter([*ids, 2, 1, 2, 1]) == [2, 1, 2, 1, 2, 1, 2]  # it was right, and becomes bolder
+    assert drafter([*ids, 2, 1, 2, 1, 5]) == []
+    assert drafter([*ids, 2, 1, 2, 1, 5, 1, 2, 1]) == [5, 1, 2]  # it was wrong, and is careful again
 
 
 def test_wrong_guesses_end_the_guessing() -> None:
@@ -29,7 +34,7 @@ def test_wrong_guesses_end_the_guessing() -> None:
         for id_ in (1, 2, 3, wrong):
             ids.append(id_)
             n_drafts += bool(drafter(ids))
-    assert 1 <= n_drafts <= 6
+    assert 1 <= n_drafts <= 10  # each loses little more than a step, of 800
 
 
 def test_right_guesses_go_on() -> None:
@@ -38,7 +43,7 @@ def test_right_guesses_go_on() -> None:
     n_ids, n_steps = 70, 0
     while n_ids < len(text):
         draft = list(drafter(text[:n_ids]))
-        assert draft == (text + text)[n_ids : n_ids + 7]
+        assert draft == (text + text)[n_ids : n_ids + (7 if n_steps else 3)]
         n_ids += 1 + len(draft)
         n_steps += 1
     assert n_steps == 22
@@ -51,5 +56,5 @@ def test_fed_in_pieces_or_at_once_it_guesses_the_same(ids: list[int], n_draft: i
     first = late(ids)
     again = NgramDrafter(n_draft)
     assert list(again(ids)) == list(first)
-    assert len(first) in (0, n_draft)
+    assert len(first) in (0, min(n_draft, 3))
     assert set(first) <= set(ids)

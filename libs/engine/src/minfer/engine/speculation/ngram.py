@@ -1,7 +1,8 @@
 """Drafts out of the text itself: what followed the last time when the same few ids stood there.
 
 It costs nothing but the verification of wrong guesses, so a drafter keeps accounts: what verifying costs,
-what right guesses save, both in single steps. While the account is empty it does not guess.
+what right guesses save, both in single steps. While the account is empty it does not guess, and it begins
+with short guesses.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 _LENGTHS: Final = (4, 3)  # of the ids that must be the same; the longer one is asked first
+_PROBE: Final = 3  # ids guessed until a guess was right as a whole
 _CREDIT: Final = 2.0  # single steps that may be lost on wrong guesses at first
 _CREDIT_A_TOKEN: Final = 0.01
 _MOST_CREDIT: Final = 16.0
@@ -21,8 +23,9 @@ class NgramDrafter:
     """Guesses for one generation, whose ids only grow. Bounded by the length of its text."""
 
     def __init__(self, n_draft: int) -> None:
-        """n_draft: ids guessed at a time."""
-        self._n_draft = n_draft
+        """n_draft: ids guessed at a time, at most."""
+        self._most = n_draft
+        self._n_draft = min(_PROBE, n_draft)
         self._after: dict[tuple[int, ...], int] = {}  # ids → the position behind their last occurrence
         self._n_known = 0  # ids whose n-grams are in `_after`
         self._n_seen = 0
@@ -44,6 +47,10 @@ class NgramDrafter:
         if self._draft:
             cost = _FIXED_COST + _COST_A_ROW * (len(self._draft) + 1)
             self._credit += len(new) - cost
+            if len(new) > len(self._draft):
+                self._n_draft = self._most
+            elif len(new) == 1:
+                self._n_draft = min(_PROBE, self._most)
         self._credit = min(self._credit, _MOST_CREDIT)
 
     def _learn(self, ids: Sequence[int]) -> None:
