@@ -253,6 +253,17 @@ def test_termination_lets_answers_finish(model: Path) -> None:
         assert server.process.wait(10) == 0
 
 
+def test_answers_that_the_end_cuts_short_are_told_so(model: Path) -> None:
+    body = {"prompt": "Hi", "max_tokens": -1, "stream": True, **ENDLESS}
+    with serving(model, "--n-ctx", "0", "--drain-timeout", "0.2") as server, server.client() as client:
+        with client.stream("POST", "/v1/completions", json=body) as answer:
+            chunks = _begin(answer)
+            server.process.send_signal(signal.SIGTERM)
+            *_, last = chunks
+            assert last["error"]["code"] == "shutting_down"
+        assert server.process.wait(10) == 0
+
+
 def test_a_second_signal_aborts(model: Path) -> None:
     body = {"prompt": "Hi", "max_tokens": -1, "stream": True, **ENDLESS}
     with serving(model, "--n-ctx", "0") as server, server.client() as client:
@@ -265,6 +276,20 @@ def test_a_second_signal_aborts(model: Path) -> None:
         assert server.process.wait(5) == 0
         assert time.monotonic() - began < 5
         chunks.close()
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_nothing_waits_for_a_client_that_left_the_queue(model: Path, is_streamed: bool) -> None:
+    body = {"prompt": "Hi", "max_tokens": -1, "stream": True, **ENDLESS}
+    with serving(model, "--n-slots", "1", "--n-ctx", "0") as server, server.client() as client:
+        with client.stream("POST", "/v1/completions", json=body) as answer:
+            chunks = _begin(answer)
+            with server.client(timeout=0.3) as leaving, pytest.raises(httpx.ReadTimeout):
+                leaving.post("/v1/completions", json=body | {"stream": is_streamed})
+            with server.client() as other:
+                _wait(lambda: _gauge(other, "minfer_requests_waiting") == 0)
+            chunks.close()
+        assert server.stop(timeout=4) == 0  # an answer that nobody ends would take longer
 
 
 def test_an_idle_server_ends_at_once(model: Path) -> None:

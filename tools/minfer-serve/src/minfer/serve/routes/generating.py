@@ -107,8 +107,8 @@ class Exchange:
 
     @property
     def is_over(self) -> bool:
-        """Whether every choice has ended."""
-        return all(one.is_over for one in self.transcripts)
+        """Whether every choice has ended, or nobody wants them any more."""
+        return self.job.is_cancelled or all(one.is_over for one in self.transcripts)
 
     def submit(self) -> None:
         """Hand the job to the engine. Raises QueueFullError, ShuttingDownError."""
@@ -156,7 +156,7 @@ class Exchange:
         async def watch() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
-            self.service.engine.cancel(self.job)
+            self._cancel()
 
         watching = asyncio.create_task(watch())
         try:
@@ -164,7 +164,14 @@ class Exchange:
         finally:
             watching.cancel()
             if not self.is_over:
-                self.service.engine.cancel(self.job)
+                self._cancel()
+
+    def _cancel(self) -> None:
+        """Nobody reads on. What waits in the queue brings no event: whoever waits for one is woken."""
+        self.service.engine.cancel(self.job)
+        self.job.mailbox.wake()
+        n_left = sum(not one.is_over for one in self.transcripts)
+        self.state.metrics.finished.labels("cancelled").inc(n_left)
 
 
 async def whole_answer(exchange: Exchange, reply: Reply, receive: Receive) -> Response:
@@ -175,6 +182,8 @@ async def whole_answer(exchange: Exchange, reply: Reply, receive: Receive) -> Re
             for item in await exchange.job.mailbox.get(60.0):
                 exchange.take(item)
         exchange.check_late()
+    if exchange.job.is_cancelled:
+        return Response(status_code=499)  # nobody reads it; the access log does
     answer = reply.whole(exchange.transcripts, exchange.usage())
     more = extras(exchange.heading, exchange.transcripts)
     timings = more["timings"]
@@ -227,7 +236,8 @@ class EventStream(Response):
         except MinferError as error:
             yield _event(error_body(error))  # and no [DONE]: it would look like success
             return
-        yield self._end()
+        if not self._exchange.job.is_cancelled:
+            yield self._end()
 
     def _chunks(self, items: Sequence[Item]) -> list[bytes]:
         """One chunk for each event that shows something; what arrived together goes out together."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from minfer.core.errors import MinferError
-from minfer.engine.events import Failed, Prefilled, Stopped
+from minfer.engine.events import Failed, Prefilled, Stopped, StopReason
 from minfer.engine.kv_blocks import ROOT, Digest
 from minfer.serve.errors import EngineFailedError, QueueFullError, ShuttingDownError
 from minfer.serve.scheduling.jobs import Broken, Choice, Item, Job, Started
@@ -95,7 +95,6 @@ class EngineThread(threading.Thread):
         self._errands: list[Callable[[KVCache], None]] = []
         self._is_closing = False
         self._is_closed = False
-        self._has_news = False
         self._n_steps = 0
         self._outbox = _Outbox()
         self.snapshot = Snapshot()
@@ -139,7 +138,6 @@ class EngineThread(threading.Thread):
         with self._changed:
             self._is_closing = True
             for choice in self._running.values():
-                choice.job.is_cancelled = True
                 if choice.generation is not None:
                     choice.generation.is_cancelled = True
             self._changed.notify()
@@ -147,11 +145,11 @@ class EngineThread(threading.Thread):
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs or waits."""
-        return not self._running and not len(self._line)
+        with self._changed:
+            return not self._running and not len(self._line)
 
     def _wake(self) -> None:
         with self._changed:
-            self._has_news = True
             self._changed.notify()
 
     def _full(self) -> QueueFullError:
@@ -183,10 +181,9 @@ class EngineThread(threading.Thread):
                 self._hand_over()
                 if self._is_closing and not self._running:
                     return False
-                if any(not choice.job.mailbox.is_paused or choice.job.is_cancelled
+                if self._is_closing or any(not choice.job.mailbox.is_paused or choice.job.is_cancelled
                        for choice in self._running.values()):  # fmt: skip
                     return True
-                self._has_news = False
                 self._changed.wait(_IDLE if self._running or len(self._line) else None)
 
     def _run_errands(self) -> None:
@@ -248,11 +245,21 @@ class EngineThread(threading.Thread):
 
     def _take(self, generation: Generation, event: Event) -> None:
         choice = self._running[id(generation)]
-        self._outbox.add(choice, Broken(event.error) if isinstance(event, Failed) else event)
+        self._outbox.add(choice, self._told(choice, event))
         if isinstance(event, Stopped | Failed):
-            del self._running[id(generation)]
+            with self._changed:  # others iterate over it
+                del self._running[id(generation)]
         if isinstance(event, Prefilled | Stopped | Failed) and choice.followers:
             self._release_followers(choice)
+
+    def _told(self, choice: Choice, event: Event) -> Event | Broken:
+        """What the client hears of an event: an answer that the shutdown cut short is no answer."""
+        if isinstance(event, Failed):
+            return Broken(event.error)
+        is_cut = isinstance(event, Stopped) and event.reason is StopReason.CANCELLED
+        if is_cut and self._is_closing and not choice.job.is_late:
+            return Broken(ShuttingDownError("the server is shutting down"))
+        return event
 
     def _release_followers(self, choice: Choice) -> None:
         """The prompt is in the cache: choices that share it need not compute it again."""
@@ -274,8 +281,10 @@ class EngineThread(threading.Thread):
     def _publish(self, step_began: float = 0.0) -> None:
         n_free, n_all = self._cache.n_positions_free, self._cache.n_positions
         slots = tuple(_view(choice) for choice in self._running.values())
+        with self._changed:
+            n_waiting = len(self._line)
         self.snapshot = Snapshot(
-            slots, len(self._line), self._loop.n_preempted, self._n_steps, n_free, n_all, step_began
+            slots, n_waiting, self._loop.n_preempted, self._n_steps, n_free, n_all, step_began
         )
 
     def _abandon(self) -> None:
@@ -306,8 +315,6 @@ def _salt(job: Job) -> Digest:
 
 
 def _cancelled() -> Stopped:
-    from minfer.engine.events import StopReason
-
     return Stopped(StopReason.CANCELLED, "", 0, 0.0)
 
 

@@ -110,6 +110,10 @@ class Mailbox:
             self.is_paused = True
             self._set_paused(True)
 
+    def wake(self) -> None:
+        """Let `get` return although nothing came: the job was cancelled."""
+        self._has_some.set()
+
     async def get(self, timeout: float) -> list[Item]:
         """Everything that has arrived, waiting for the first; [] when `timeout` seconds bring nothing."""
         if not self._items:
