@@ -104,7 +104,6 @@ def test_broken_rows_are_named(tiny: Program, line: str, message: str) -> None:
         ((*FILES, "words"), "takes the place of a prompt"),
         ((*FILES, "--spec", "tiny"), "use --spec ngram"),
         ((*FILES, "--cnv"), "--prompts and --cnv exclude each other"),
-        (("--cnv", "--spec", "ngram"), "--spec does nothing in a conversation"),
     ],
 )
 def test_flags_that_do_not_go_together(tiny: Program, flags: tuple[str, ...], message: str) -> None:

@@ -25,10 +25,8 @@ class InertSpecError(UsageError):
     code = "inert-spec"
 
 
-def check_spec(spec: str | None, n_draft: int | None, *, in_conversation: bool) -> None:
-    """Raise InertSpecError when a flag was given and would do nothing."""
-    if spec is not None and in_conversation:
-        raise InertSpecError("--spec does nothing in a conversation", hint="leave out --spec or --cnv")
+def check_spec(spec: str | None, n_draft: int | None) -> None:
+    """Raise InertSpecError when --spec-n was given and would do nothing."""
     if n_draft is not None and spec is None:
         raise InertSpecError(
             f"--spec-n {n_draft} does nothing without --spec", hint="add --spec ngram, or --spec MODEL"

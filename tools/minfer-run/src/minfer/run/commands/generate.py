@@ -120,7 +120,7 @@ def generate(model: str, words: tuple[str, ...], **values: Any) -> int:
     from minfer.run.settings import RunSettings
 
     options = conversation_settings(values)
-    check_spec(values["spec"], values["spec_n"], in_conversation=options is not None)
+    check_spec(values["spec"], values["spec_n"])
     written = given(KNOBS, values, parse_value)
     params = profile(values["profile_name"]).updated(written)
     settings = RunSettings(
