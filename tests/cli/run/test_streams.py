@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -57,4 +58,15 @@ def test_a_full_disk_under_stdout_is_an_error(tiny: Program, words: tuple[str, .
         1,
         b"",
         b"Error: stdout cannot be written: No space left on device\nHint: make room where stdout goes\n",
+    )
+
+
+def test_words_are_the_bytes_that_were_typed(tiny: Program) -> None:
+    typed = tiny("-q", *ANSWER, "日本")
+    assert typed.status == 0
+    assert tiny("-q", *ANSWER, "日本", LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0") == typed
+    assert _shell(tiny, "2>&1", "-q", "tiny", os.fsdecode(b"a\xff")) == (
+        2,
+        b"Error: the prompt is not UTF-8 text: byte 0xff at offset 1\nHint: convert it to UTF-8 first\n",
+        b"",
     )

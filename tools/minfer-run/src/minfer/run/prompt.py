@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,7 +63,8 @@ def read_text(words: Sequence[str], file: Path | None) -> tuple[str, str]:
 
 
 def _expand(words: Sequence[str]) -> list[str]:
-    return [_read_stdin() if word == "-" else word for word in words]
+    # As the bytes that were typed: in a locale without UTF-8 Python has read them otherwise.
+    return [_read_stdin() if word == "-" else _decode(os.fsencode(word), "the prompt") for word in words]
 
 
 def _read_stdin() -> str:
