@@ -76,6 +76,13 @@ def test_links_are_followed_and_dead_or_circular_ones_are_harmless(tmp_path: Pat
     assert "dead.gguf" not in paths(read_catalog(tmp_path))
 
 
+def test_links_to_themselves_are_passed_over(tmp_path: Path) -> None:
+    touch(tmp_path, "whole.gguf")
+    for name in ("itself", "itself.gguf"):
+        (tmp_path / name).symlink_to(name)
+    assert paths(read_catalog(tmp_path)) == ["whole.gguf"]
+
+
 def test_a_missing_cache_is_a_state(tmp_path: Path) -> None:
     catalog = read_catalog(tmp_path / "absent")
     assert not catalog.exists

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -68,11 +69,19 @@ def _walk(root: str, unreadable: list[str], *, with_sizes: bool) -> list[ListedF
             for entry in entries:
                 name = entry.name
                 if name[-5:].lower() == ".gguf":
-                    if entry.is_file():  # False too for a link that leads nowhere
+                    if _holds(entry.is_file):
                         files.append(ListedFile(entry.path[len(root) + 1 :], _size(entry, with_sizes)))
-                elif depth < _MAX_DEPTH and name[0] != "." and entry.is_dir():
+                elif depth < _MAX_DEPTH and name[0] != "." and _holds(entry.is_dir):
                     directories.append((entry.path, depth + 1))
     return files
+
+
+def _holds(is_kind: Callable[[], bool]) -> bool:
+    """False too for a link that leads nowhere, in a circle, or into a directory that may not be read."""
+    try:
+        return is_kind()
+    except OSError:
+        return False
 
 
 def _size(entry: os.DirEntry[str], is_wanted: bool) -> int | None:
