@@ -60,9 +60,7 @@ class Status:
         # The first token came out of the prefill's logits: decoding made the others.
         n_decoded = max(event.n_generated - 1, 0)
         seconds = max(event.seconds, 0.0) if n_decoded else 0.0
-        self.say(
-            f"Generated: {event.n_generated} tokens, {seconds:.3f} s, {_rate(n_decoded, seconds)}"
-        )
+        self.say(f"Generated: {event.n_generated} tokens, {seconds:.3f} s, {_rate(n_decoded, seconds)}")
         match event.reason:
             case StopReason.LENGTH:
                 self.say(f"Note: stopped after {event.n_generated} tokens; -n allows more")
