@@ -1,5 +1,7 @@
 /* Making and unmaking programs: arena, weights, instructions, scratch. */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE
+#endif
 #include "program.h"
 
 #include <stdlib.h>

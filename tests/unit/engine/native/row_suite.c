@@ -1,0 +1,207 @@
+/* Row kernels and the pool: every instruction set equal to scalar bit by bit, scalar close to double precision.
+ * Buffers are allocated to the byte, so that a sanitizer sees every step too far. Prints the first difference. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels.h"
+#include "pool.h"
+
+static unsigned long long seed = 88172645463325252ull;
+static int failures;
+
+static float uniform(float low, float high) {
+    seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+    return low + (high - low) * (float)((double)(seed >> 11) * 0x1p-53);
+}
+
+static float *floats(int64_t n, float low, float high) {
+    float *x = malloc(sizeof(float) * (size_t)(n ? n : 1));
+    for (int64_t i = 0; i < n; i++) x[i] = uniform(low, high);
+    return x;
+}
+
+static void check(int ok, const char *what, int64_t n) {
+    if (!ok && failures++ < 10) printf("%s differs at n = %lld\n", what, (long long)n);
+}
+
+static int same(const float *a, const float *b, int64_t n) { return !memcmp(a, b, sizeof(float) * (size_t)n); }
+
+typedef struct {
+    int64_t n;
+    float *a, *b, *w, *y;
+} rows;
+
+/* Call number `which` of a table into r->y; 0 when there is no such call. */
+static int call(const mf_row_kernels *k, const rows *r, int which) {
+    memset(r->y, 0, sizeof(float) * 2 * (size_t)r->n);
+    switch (which) {
+        case 0: k->norm_rms(r->n, r->a, r->w, NULL, 1e-5f, r->y); break;
+        case 1: k->norm_layer(r->n, r->a, r->w, r->b, 1e-5f, r->y); break;
+        case 2: k->norm_l2(r->n, r->a, r->y); break;
+        case 3: k->glu(MF_SILU, 0, r->n, r->a, r->b, r->y); break;
+        case 4: k->glu(MF_SILU, 2.5f, r->n, r->a, r->b, r->y); break;
+        case 5: k->add(r->n, r->a, r->b, r->y); break;
+        case 6: k->mul(r->n, r->a, r->b, r->y); break;
+        case 7: k->scale(r->n, r->a, 1.7f, r->y); break;
+        case 8: k->softcap(r->n, r->a, 3.0f, r->y); break;
+        case 9: k->add_scaled(r->n, r->a, 0.3f, r->y); break;
+        case 10: k->softmax(r->n, r->a, r->y); break;
+        case 11: k->rope_halves(r->n, r->w, r->b, r->a, r->y); break;
+        case 12: k->rope_neighbours(r->n, r->w, r->b, r->a, r->y); break;
+        case 13: k->to_half(r->n, r->a, (uint16_t *)r->y); break;
+        case 14: r->y[0] = k->maximum(r->n, r->a); break;
+        case 15: r->y[0] = k->sum_exp(r->n, r->a, 2.0f); break;
+        case 16: case 17: case 18: case 19: case 20: case 21: k->activate(which - 16, r->n, r->a, r->y); break;
+        default: return 0;
+    }
+    return 1;
+}
+
+static void compare_rows(const mf_row_kernels *other) {
+    for (int64_t n = 1; n <= 67; n++) {
+        rows r = {n, floats(2 * n, -9, 9), floats(n, -2, 2), floats(n, -1, 1), floats(2 * n, 0, 0)};
+        float *expected = malloc(sizeof(float) * 2 * (size_t)n);
+        for (int which = 0; call(&mf_row_kernels_scalar, &r, which); which++) {
+            memcpy(expected, r.y, sizeof(float) * 2 * (size_t)n);
+            call(other, &r, which);
+            char name[32];
+            snprintf(name, sizeof name, "call %d", which);
+            check(same(expected, r.y, 2 * n), name, n);
+        }
+        free(r.a), free(r.b), free(r.w), free(r.y), free(expected);
+    }
+}
+
+/* The largest error of an elementwise function, relative to max(1, |value|). */
+static void compare_function(int function, double (*exact)(double), double bound, const char *name) {
+    double worst = 0;
+    for (float x = -30; x < 30; x += 0.0371f) {
+        float y;
+        mf_row_kernels_scalar.activate(function, 1, &x, &y);
+        double expected = exact((double)x), error = fabs((double)y - expected) / fmax(1, fabs(expected));
+        if (error > worst) worst = error;
+    }
+    if (!(worst <= bound) && failures++ < 10) printf("%s is off by %g\n", name, worst);
+}
+
+static double silu(double x) { return x / (1 + exp(-x)); }
+static double gelu(double x) { return 0.5 * x * (1 + erf(x / sqrt(2))); }
+static double gelu_tanh(double x) { return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+
+static void compare_softcap(void) {
+    for (float x = -200; x < 200; x += 0.173f) {
+        float y, cap = 30;
+        mf_row_kernels_scalar.softcap(1, &x, cap, &y);
+        double expected = 30 * tanh((double)x / 30);
+        check(fabs((double)y - expected) <= 4e-7 * (1 + fabs(expected)), "softcap", (int64_t)x);
+    }
+}
+
+typedef struct {
+    mf_attend_kind kind;
+    mf_attend_chunk chunk;
+    uint8_t *cache;
+    float *q, *scores, *peak, *sum, *values;
+} attention;
+
+static attention new_attention(int dk, int dv, int n_rows, int is_half, float softcap) {
+    attention a = {.kind = {dk, dv, (dv + 15) / 16 * 16, is_half, 1, softcap}};
+    const int64_t element = is_half ? 2 : 4, bytes = (dk + a.kind.dv_padded) * 16 * element;
+    a.cache = malloc((size_t)(16 * bytes));
+    for (int64_t i = 0; i < 16 * bytes / element; i++) {
+        float x = uniform(-1, 1);
+        if (is_half) mf_row_kernels_scalar.to_half(1, &x, (uint16_t *)a.cache + i);
+        else ((float *)a.cache)[i] = x;
+    }
+    a.q = floats(dk * MF_TILE_ROWS, -1, 1);
+    a.scores = floats(MF_TILE_ROWS * MF_CHUNK_POSITIONS, 0, 0);
+    a.peak = floats(n_rows, 0, 0), a.sum = floats(n_rows, 0, 0), a.values = floats(n_rows * a.kind.dv_padded, 0, 0);
+    a.chunk = (mf_attend_chunk){.n_rows = n_rows, .q = a.q, .scores = a.scores,
+                                .peak = a.peak, .sum = a.sum, .values = a.values};
+    for (int b = 0; b < 16; b++) a.chunk.blocks[b] = a.cache + b * bytes;
+    for (int r = 0; r < n_rows; r++) {
+        a.chunk.first[r] = (int)uniform(0, 40);
+        a.chunk.last[r] = (int)uniform(60, 257);
+        if (r % 7 == 5) a.chunk.last[r] = a.chunk.first[r]; /* sees nothing here */
+    }
+    return a;
+}
+
+static double element(const attention *a, int block, int64_t index) {
+    const int64_t bytes = (a->kind.dk + a->kind.dv_padded) * 16;
+    return (double)((const float *)a->cache)[block * bytes + index];
+}
+
+/* One row in double precision against what the kernel left. */
+static void check_row(const attention *a, int r) {
+    double score[256], peak = -INFINITY, sum = 0;
+    for (int j = a->chunk.first[r]; j < a->chunk.last[r]; j++) {
+        score[j] = 0;
+        for (int d = 0; d < a->kind.dk; d++) {
+            score[j] += (double)a->q[d * MF_TILE_ROWS + r] * element(a, j / 16, d * 16 + j % 16);
+        }
+        if (score[j] > peak) peak = score[j];
+    }
+    for (int j = a->chunk.first[r]; j < a->chunk.last[r]; j++) sum += exp2(score[j] - peak);
+    check(fabs(sum - (double)a->sum[r]) < 1e-5 * sum, "sum of powers", r);
+    for (int d = 0; d < a->kind.dv; d++) {
+        double value = 0;
+        for (int j = a->chunk.first[r]; j < a->chunk.last[r]; j++) {
+            value += exp2(score[j] - peak) *
+                     element(a, j / 16, a->kind.dk * 16 + d / 16 * 256 + j % 16 * 16 + d % 16);
+        }
+        check(fabs(value - (double)a->values[r * a->kind.dv_padded + d]) < 1e-4, "attention", d);
+    }
+}
+
+static void compare_attention(const mf_row_kernels *other, int dk, int dv, int n_rows) {
+    for (int is_half = 0; is_half < 2; is_half++) {
+        attention a = new_attention(dk, dv, n_rows, is_half, n_rows % 5 ? 0 : 20);
+        a.chunk.kind = &a.kind;
+        const int64_t n = n_rows * a.kind.dv_padded;
+        float *expected = floats(n, 0, 0);
+        (is_half ? mf_row_kernels_scalar.attend_half : mf_row_kernels_scalar.attend_float)(&a.chunk);
+        memcpy(expected, a.values, sizeof(float) * (size_t)n);
+        for (int r = 0; r < n_rows && !is_half && a.kind.softcap == 0; r++) {
+            if (a.chunk.first[r] < a.chunk.last[r]) check_row(&a, r);
+        }
+        (is_half ? other->attend_half : other->attend_float)(&a.chunk);
+        check(same(expected, a.values, n), is_half ? "attention on halves" : "attention on floats", n_rows);
+        free(expected), free(a.cache), free(a.q), free(a.scores), free(a.peak), free(a.sum), free(a.values);
+    }
+}
+
+static _Atomic int64_t total;
+static void count(void *context, int64_t i) { total += i + *(int64_t *)context; }
+
+static void check_pool(void) {
+    for (int n_threads = 1; n_threads <= 9; n_threads += 4) {
+        mf_pool *pool = mf_pool_new(n_threads);
+        for (int64_t job = 0; job < 300; job++) {
+            total = 0;
+            mf_pool_for(pool, job % 40, count, &job);
+            check(total == (job % 40) * (job % 40 - 1) / 2 + job % 40 * job, "pool", job);
+        }
+        mf_pool_free(pool);
+    }
+}
+
+int main(int argc, char **argv) {
+    const mf_row_kernels *other = mf_row_kernels_named(argc > 1 ? argv[1] : "scalar");
+    compare_rows(other);
+    compare_function(MF_SILU, silu, 4e-7, "silu");
+    compare_function(MF_GELU, gelu, 4e-7, "gelu");
+    compare_function(MF_GELU_TANH, gelu_tanh, 6e-7, "gelu_tanh");
+    compare_function(MF_SIGMOID, sigmoid, 3e-7, "sigmoid");
+    compare_softcap();
+    for (int n_rows = 1; n_rows <= MF_TILE_ROWS; n_rows += n_rows < 8 ? 1 : 8) {
+        compare_attention(other, 64, 64, n_rows);
+        compare_attention(other, 20, 24, n_rows);
+    }
+    check_pool();
+    printf("%d failures\n", failures);
+    return failures != 0;
+}

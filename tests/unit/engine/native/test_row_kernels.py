@@ -1,0 +1,35 @@
+"""Row kernels, attention and the pool: one C program, in the long runs under the sanitizers too."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from paths import ROOT
+
+SUITE = Path(__file__).resolve().parent / "row_suite.c"
+CSRC = ROOT / "libs/engine/csrc"
+SOURCES = ("pool.c", "pages.c", "kernels_scalar.c", "kernels_avx2.c")
+PROVES = os.environ.get("MINFER_PROVE") == "1"
+
+
+@pytest.mark.timeout(1800 if PROVES else 300)
+@pytest.mark.parametrize("sanitizer", ["", "address,undefined", "thread"])
+def test_rows_attention_and_pool_are_right_and_clean(sanitizer: str, tmp_path: Path) -> None:
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    if sanitizer and not PROVES:
+        pytest.skip("the long runs sanitize, which takes a minute to compile: MINFER_PROVE=1")
+    program = tmp_path / "suite"
+    command = [compiler, "-std=c11", "-O1", "-g", "-ffp-contract=off", "-D_GNU_SOURCE", f"-I{CSRC}"]
+    command += [f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"] if sanitizer else []
+    command += ["-o", str(program), str(SUITE)]
+    command += [str(CSRC / name) for name in SOURCES] + ["-lm", "-lpthread"]
+    subprocess.run(command, check=True, timeout=1500 if PROVES else 250)
+    done = subprocess.run([program, "avx2"], capture_output=True, text=True, timeout=200, check=False)
+    assert (done.returncode, done.stdout) == (0, "0 failures\n"), done.stdout + done.stderr
