@@ -10,11 +10,17 @@ static ALWAYS_INLINE void KV_NAME(score_blocks)(const int rows, const int n, int
         UNROLLED for (int b = 0; b < 2 * n; b++) sum[r][b] = v8_set(0);
     }
     for (int64_t d = 0; d < dk; d++) {
-        v8 key[4];
-        UNROLLED for (int b = 0; b < 2 * n; b++) key[b] = KV_LOAD(keys[b / 2] + 16 * d + 8 * (b % 2));
-        UNROLLED for (int r = 0; r < rows; r++) {
-            v8 factor = v8_set(q[d * MF_TILE_ROWS + r]);
-            UNROLLED for (int b = 0; b < 2 * n; b++) sum[r][b] = v8_fma(factor, key[b], sum[r][b]);
+        /* Three rows and two blocks fill the sixteen registers if keys come one at a time. */
+        v8 factor[6], key[4];
+        UNROLLED for (int r = 0; r < rows && n == 2; r++) factor[r] = v8_set(q[d * MF_TILE_ROWS + r]);
+        UNROLLED for (int b = 0; b < 4 && n == 2; b++) {
+            key[0] = KV_LOAD(keys[b / 2] + 16 * d + 8 * (b % 2));
+            UNROLLED for (int r = 0; r < rows; r++) sum[r][b] = v8_fma(factor[r], key[0], sum[r][b]);
+        }
+        UNROLLED for (int b = 0; b < 2 && n == 1; b++) key[b] = KV_LOAD(keys[0] + 16 * d + 8 * b);
+        UNROLLED for (int r = 0; r < rows && n == 1; r++) {
+            factor[0] = v8_set(q[d * MF_TILE_ROWS + r]);
+            UNROLLED for (int b = 0; b < 2; b++) sum[r][b] = v8_fma(factor[0], key[b], sum[r][b]);
         }
     }
     UNROLLED for (int r = 0; r < rows; r++) {
@@ -51,43 +57,53 @@ static void KV_NAME(score_rows)(int rows, const mf_attend_chunk *c, int first_ro
     }
 }
 
-/* values[r][0..16) += sum over positions [first, end) of p[r][position] * v[position][0..16), ascending. */
-static ALWAYS_INLINE void KV_NAME(weigh_slice)(const int rows, const mf_attend_chunk *c, int64_t slice,
-                                               const float *p, int first, int end, float *values) {
+/* values[r][0..16 n) += sum over positions [first, end) of p[r][position] * v[position][0..16 n), ascending. */
+static ALWAYS_INLINE void KV_NAME(weigh_slices)(const int rows, const int n, const mf_attend_chunk *c, int64_t slice,
+                                                const float *p, int first, int end, float *values) {
     const int64_t dv = c->kind->dv_padded, offset = 16 * (int64_t)c->kind->dk + 256 * slice;
-    v8 sum[6][2];
+    v8 sum[6][4];
+    values += 16 * slice;
     UNROLLED for (int r = 0; r < rows; r++) {
-        sum[r][0] = v8_load(values + r * dv + 16 * slice);
-        sum[r][1] = v8_load(values + r * dv + 16 * slice + 8);
+        UNROLLED for (int b = 0; b < 2 * n; b++) sum[r][b] = v8_load(values + r * dv + 8 * b);
     }
     while (first < end) {
         const KV_ELEMENT *v = (const KV_ELEMENT *)c->blocks[first / 16] + offset;
         int stop = first / 16 * 16 + 16 < end ? first / 16 * 16 + 16 : end;
         for (; first < stop; first++) {
-            v8 low = KV_LOAD(v + first % 16 * 16), high = KV_LOAD(v + first % 16 * 16 + 8);
-            UNROLLED for (int r = 0; r < rows; r++) {
-                v8 factor = v8_set(p[r * MF_CHUNK_POSITIONS + first]);
-                sum[r][0] = v8_fma(factor, low, sum[r][0]);
-                sum[r][1] = v8_fma(factor, high, sum[r][1]);
+            v8 factor[6], value[2];
+            UNROLLED for (int r = 0; r < rows && n == 2; r++) factor[r] = v8_set(p[r * MF_CHUNK_POSITIONS + first]);
+            UNROLLED for (int b = 0; b < 4 && n == 2; b++) {
+                value[0] = KV_LOAD(v + b / 2 * 256 + first % 16 * 16 + 8 * (b % 2));
+                UNROLLED for (int r = 0; r < rows; r++) sum[r][b] = v8_fma(factor[r], value[0], sum[r][b]);
+            }
+            UNROLLED for (int b = 0; b < 2 && n == 1; b++) value[b] = KV_LOAD(v + first % 16 * 16 + 8 * b);
+            UNROLLED for (int r = 0; r < rows && n == 1; r++) {
+                factor[0] = v8_set(p[r * MF_CHUNK_POSITIONS + first]);
+                UNROLLED for (int b = 0; b < 2; b++) sum[r][b] = v8_fma(factor[0], value[b], sum[r][b]);
             }
         }
     }
     UNROLLED for (int r = 0; r < rows; r++) {
-        v8_store(values + r * dv + 16 * slice, sum[r][0]);
-        v8_store(values + r * dv + 16 * slice + 8, sum[r][1]);
+        UNROLLED for (int b = 0; b < 2 * n; b++) v8_store(values + r * dv + 8 * b, sum[r][b]);
     }
 }
 
+/* A few rows take two slices at a time: enough sums in flight to hide the latency of an addition. */
 static void KV_NAME(weigh_rows)(int rows, const mf_attend_chunk *c, int64_t slice, int row, int first, int end) {
     const float *p = c->scores + row * MF_CHUNK_POSITIONS;
     float *values = c->values + row * c->kind->dv_padded;
-    switch (rows) {
-        case 1: KV_NAME(weigh_slice)(1, c, slice, p, first, end, values); break;
-        case 2: KV_NAME(weigh_slice)(2, c, slice, p, first, end, values); break;
-        case 3: KV_NAME(weigh_slice)(3, c, slice, p, first, end, values); break;
-        case 4: KV_NAME(weigh_slice)(4, c, slice, p, first, end, values); break;
-        case 5: KV_NAME(weigh_slice)(5, c, slice, p, first, end, values); break;
-        default: KV_NAME(weigh_slice)(6, c, slice, p, first, end, values); break;
+    const int two = c->n_rows <= 3 && slice + 1 < c->kind->dv_padded / 16;
+    if (c->n_rows <= 3 && slice % 2) return;
+    switch (rows + (two ? 0 : 3)) {
+        case 1: KV_NAME(weigh_slices)(1, 2, c, slice, p, first, end, values); break;
+        case 2: KV_NAME(weigh_slices)(2, 2, c, slice, p, first, end, values); break;
+        case 3: KV_NAME(weigh_slices)(3, 2, c, slice, p, first, end, values); break;
+        case 4: KV_NAME(weigh_slices)(1, 1, c, slice, p, first, end, values); break;
+        case 5: KV_NAME(weigh_slices)(2, 1, c, slice, p, first, end, values); break;
+        case 6: KV_NAME(weigh_slices)(3, 1, c, slice, p, first, end, values); break;
+        case 7: KV_NAME(weigh_slices)(4, 1, c, slice, p, first, end, values); break;
+        case 8: KV_NAME(weigh_slices)(5, 1, c, slice, p, first, end, values); break;
+        default: KV_NAME(weigh_slices)(6, 1, c, slice, p, first, end, values); break;
     }
 }
 
