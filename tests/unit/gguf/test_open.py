@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import struct
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import gguf_bytes as build
+from minfer.core.errors import NotEnoughMemoryError
 from minfer.gguf import QuantType, TensorInfo, open_bytes, open_gguf, read_beginning
 from minfer.gguf.errors import TensorMissingError, TruncatedFileError
 
@@ -30,6 +32,17 @@ def test_the_tensor_table_is_read(path: Path) -> None:
             "b": TensorInfo("b", (32,), QuantType.Q8_0, 34, 0, start + 32),
         }
         assert [info.n_weights for info in file.tensors.values()] == [6, 32]
+
+
+def test_a_file_that_cannot_be_mapped_for_lack_of_room_is_not_at_fault(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    with pytest.raises(NotEnoughMemoryError, match=r"whole\.gguf cannot be mapped"):
+        open_gguf(path)
 
 
 def test_facts_of_the_file(path: Path) -> None:

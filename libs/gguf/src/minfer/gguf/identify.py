@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
 
+from minfer.core.errors import MinferError, NotEnoughMemoryError
 from minfer.gguf.errors import (
     DOWNLOAD_AGAIN,
     GitLFSPointerError,
@@ -48,8 +50,13 @@ def check_kind(path: Path) -> None:
         raise ModelFileUnreadableError(f"{path} is not a regular file", hint="name a .gguf file on disk")
 
 
-def unreadable(path: Path, error: OSError) -> ModelFileUnreadableError:
+def unreadable(path: Path, error: OSError) -> MinferError:
     """The error that says why the system does not open `path`."""
+    if error.errno == errno.ENOMEM:
+        return NotEnoughMemoryError(
+            f"{path} cannot be mapped: the system gives this process no memory for it",
+            hint="raise the limit on its address space (ulimit -v), or take a smaller model",
+        )
     return ModelFileUnreadableError(
         f"{path} cannot be read: {error.strerror or error}", hint="check the permissions of the file"
     )

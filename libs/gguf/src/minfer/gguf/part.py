@@ -49,7 +49,10 @@ class Part:
 
 
 def open_part(path: Path) -> Part:
-    """Map the file at `path` and read its header. Raises the ModelFileError that fits what is there."""
+    """Map the file at `path` and read its header. Raises the ModelFileError that fits what is there.
+
+    Raises NotEnoughMemoryError when the process's address space has no room for the file.
+    """
     check_kind(path)
     try:
         with path.open("rb") as stream:
