@@ -192,7 +192,8 @@ def test_a_deadline_ends_an_answer_with_what_there_is(server: Server) -> None:
         with server.client() as busy, busy.stream("POST", "/v1/completions", json=body) as running:
             chunks = _begin(running)
             late = _ask(client, timeout=0.1)
-            assert late.status_code == 503
+            assert late.status_code == 408
+            assert late.headers["x-should-retry"] == "false"
             assert late.json()["error"]["code"] == "deadline_exceeded"
             chunks.close()
 

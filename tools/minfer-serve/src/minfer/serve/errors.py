@@ -119,10 +119,10 @@ class ShuttingDownError(BusyError):
     code = "shutting-down"
 
 
-class DeadlineError(BusyError):
+class DeadlineError(UsageError):
     """The request's own time was over before it had produced anything."""
 
-    code = "deadline-exceeded"
+    code, http_status = "deadline-exceeded", 408
 
 
 class EngineFailedError(MinferError):
@@ -160,6 +160,8 @@ def error_headers(error: MinferError) -> dict[str, str]:
     """Headers that belong to an error's answer."""
     if isinstance(error, BusyError):
         return {"retry-after": str(error.retry_after)}
+    if isinstance(error, DeadlineError):
+        return {"x-should-retry": "false"}  # OpenAI's clients would try a 408 again, as late as before
     if isinstance(error, InvalidKeyError):
         return {"www-authenticate": "Bearer"}
     return {}

@@ -127,7 +127,9 @@ class Exchange:
     def check_late(self) -> None:
         """Raises DeadlineError when the time was over before anything was made."""
         if self.job.is_late and not any(one.n_generated for one in self.transcripts):
-            raise DeadlineError("the request's time was over before the first token", retry_after=5)
+            raise DeadlineError(
+                "the request's time was over before the first token", hint="allow it a longer timeout"
+            )
 
     def usage(self) -> Json:
         """Token counts."""
