@@ -25,6 +25,7 @@ def main(command: click.Command, name: str, arguments: Sequence[str] | None = No
     A traceback is shown only for an unexpected failure and only with --verbose.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on Ctrl-C unwinds
     settle_streams()
     status = _run(command, name, arguments)
     sys.exit(_flush_stdout(status))
@@ -90,8 +91,3 @@ def _silence_stdout() -> None:
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     os.close(nothing)
-
-
-def exit_on_termination() -> None:
-    """Let SIGTERM unwind the program as Ctrl-C does, so that locks and partial files are left right."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

@@ -30,7 +30,7 @@ class ModelType(click.ParamType):  # type: ignore[type-arg]  # generic since cli
         except (MinferError, OSError):
             return []
         names = sorted(spelling(model, catalog) for model in catalog.models)
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
 
 
 MODEL = ModelType()

@@ -1,5 +1,6 @@
 """`python -m minfer.run`."""
 
-from minfer.run.cli import main
+from minfer.run.start import main
 
-main()
+if __name__ == "__main__":
+    main()

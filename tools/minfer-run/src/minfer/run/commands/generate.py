@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from minfer.cli import HELP, TolerantCommand
+from minfer.cli.model_type import MODEL
 from minfer.cli.parameters import given, knob_options
 from minfer.engine.params import KNOBS, PROFILES, GenerationParams, parse_value, profile
 from minfer.run.commands.conversation_flags import conversation_options, conversation_settings
@@ -71,7 +72,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 
 
 @click.command(cls=GenerateCommand, context_settings=HELP, epilog=EPILOG)
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @click.argument("words", nargs=-1, metavar="[PROMPT WORDS]...")
 @click.option(
     "-f", "--file", "prompt_file", type=click.Path(path_type=Path), help="read the prompt from a file"

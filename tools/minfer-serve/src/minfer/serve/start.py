@@ -1,0 +1,15 @@
+"""The first thing that runs: Ctrl-C is quiet before anything is imported."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Run minfer-serve."""
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    from minfer.serve.cli import main as run
+
+    run()
