@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import signal
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background of a script: the programs under test would inherit the deafness to Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _LEAKS = (
     "MINFER_OFFLINE",

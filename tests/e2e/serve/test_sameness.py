@@ -111,7 +111,10 @@ def test_the_same_bytes_alone_and_in_company(model: Path) -> None:
         assert _answers(server, requests, 8, shuffled) == alone
     with serving(model, "--n-slots", "8", "--n-ctx", "160") as server:
         assert _answers(server, growing, 8, shuffled) == growing_alone
-        assert _answers(server, growing, 8, in_order) == growing_alone
+        for _ in range(10):  # how often it preempts depends on when requests arrive
+            assert _answers(server, growing, 8, in_order) == growing_alone
+            if _preemptions(server) >= 10:
+                break
         assert _preemptions(server) >= 10
 
 
