@@ -14,6 +14,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a script: the programs under test would inherit the deafness to Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+_TESTS = Path(__file__).parent
+
 _LEAKS = (
     "MINFER_OFFLINE",
     "MINFER_KERNELS",
@@ -59,18 +61,31 @@ class _WithoutPeer(pytest.Module):
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
     """Skip, with its reason, a module that imports a peer which this machine lacks."""
-    for node in ast.parse(module_path.read_text()).body:
-        names = (
-            [alias.name for alias in node.names]
-            if isinstance(node, ast.Import)
-            else [node.module or ""]
-            if isinstance(node, ast.ImportFrom)
-            else []
-        )
-        for name in names:
-            peer = name.partition(".")[0]
-            if peer in _PEERS and find_spec(peer) is None:
-                module: _WithoutPeer = _WithoutPeer.from_parent(parent, path=module_path)
-                module.peer = peer
-                return module
+    for peer in _peers_of(module_path, set()):
+        if find_spec(peer) is None:
+            module: _WithoutPeer = _WithoutPeer.from_parent(parent, path=module_path)
+            module.peer = peer
+            return module
     return None
+
+
+def _peers_of(module_path: Path, seen: set[Path]) -> Iterator[str]:
+    """The peers that a module imports at its top, itself or through the tests' own modules."""
+    seen.add(module_path)
+    for name in _imports(module_path):
+        if name == "parity.llamacpp":
+            yield "xllamacpp"  # it loads the wheel's library without importing the package
+        elif name.partition(".")[0] in _PEERS:
+            yield name.partition(".")[0]
+        own = (_TESTS / name.replace(".", "/")).with_suffix(".py")
+        if own.is_file() and own not in seen:
+            yield from _peers_of(own, seen)
+
+
+def _imports(module_path: Path) -> Iterator[str]:
+    for node in ast.parse(module_path.read_text()).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)

@@ -279,10 +279,12 @@ def library() -> ctypes.CDLL:
 class Owner:
     """Frees a C object at the end of a with block, or when garbage is collected."""
 
+    handle: int | None = None  # until the object is made; a skip may come first
+
     def __init__(self, handle: int | None, free: str, what: str) -> None:
         if not handle:
             raise ValueError(f"llama.cpp cannot make {what}")
-        self.handle: int | None = handle
+        self.handle = handle
         self._free = free
 
     def close(self) -> None:
