@@ -72,6 +72,7 @@ def connect(settings: Settings, *, may_start: bool = True) -> DaemonClient:
     A daemon that speaks another major version is asked to leave; one that is busy stays, and is not used.
     """
     socket = socket_path(settings)
+    gone: DaemonGoneError | None = None
     for _ in range(2):
         if not is_listening(socket):
             if not may_start:
@@ -81,11 +82,13 @@ def connect(settings: Settings, *, may_start: bool = True) -> DaemonClient:
         try:
             if _is_usable(client, settings):
                 return client
+        except DaemonGoneError as error:
+            gone = error  # it ended after it was seen to listen: start another
         except BaseException:
             client.close()
             raise
         client.close()
-    raise NoDaemonError("the daemon speaks another version of the protocol")
+    raise gone or NoDaemonError("the daemon speaks another version of the protocol")
 
 
 def _client_type() -> type[DaemonClient]:
