@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,8 @@ import numpy as np
 import pytest
 
 from minfer.engine import LoadOptions, open_model
-from minfer.engine.backends.step import HeadQuery, StepBatch
+from minfer.engine.backends.step import HeadQuery
+from minfer.engine.feeding import Feeder
 from minfer.engine.model import Model
 from parity.llamacpp import LlamaContext, LlamaModel
 from parity.teacher_forced import WINDOW, Floats, compare, gpl_text
@@ -35,13 +35,8 @@ def _scorer(model: Model) -> Callable[[Sequence[int]], Floats]:
     """Runs a window whole; all its logits."""
 
     def run(ids: Sequence[int]) -> Floats:
-        cache = model.new_cache(WINDOW)
-        sequence = cache.new_sequence()
-        assert cache.reserve(sequence, len(ids))
-        positions = array("i", range(len(ids)))
-        step = cache.step(sequence, 0, len(ids))
-        batch = StepBatch(array("i", ids), positions, positions, (step,), positions)
-        return np.asarray(model.program.run(batch, cache.store, HeadQuery()).logits, np.float32)
+        feeder = Feeder(model, model.new_cache(WINDOW), WINDOW)
+        return np.asarray(feeder.feed(ids, len(ids), HeadQuery()).logits, np.float32)
 
     return run
 

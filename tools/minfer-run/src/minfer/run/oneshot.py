@@ -6,25 +6,22 @@ import shlex
 import signal
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from minfer.cli.progress import printable, progress_view
-from minfer.core.errors import ModelNotFoundError
-from minfer.engine import LoadOptions, open_model
+from minfer.engine import LoadOptions
 from minfer.engine.events import Event, Prefilled, Stopped
 from minfer.engine.generate import GenerationLoop, PromptTooLongError
 from minfer.engine.generation import Generation, Request
 from minfer.engine.params import GenerationParams, with_seed
-from minfer.gguf.errors import ModelIsDirectoryError
 from minfer.run.drafting import drafting
 from minfer.run.explain import explain
+from minfer.run.opening import find_model, open_path
 from minfer.run.output import SINKS, Sink
 from minfer.run.prompt import read_prompt
 from minfer.run.status import Status
 from minfer.run.wording import encode_prompt, find_template
-from minfer.store import Resolved, hold, resolve
+from minfer.store import hold
 
 if TYPE_CHECKING:
     from minfer.engine.model import OpenedModel
@@ -38,7 +35,7 @@ def run(settings: RunSettings) -> int:
     resolved = find_model(settings.reference, status)
     options = LoadOptions(n_threads=settings.n_threads, kv_type=settings.kv_type)
     held = hold(resolved) or nullcontext()
-    with held, open_for(settings, resolved.path, options) as opened:
+    with held, open_path(resolved.path, options, after=shlex.join(settings.words)) as opened:
         if settings.show_meta:
             status.metadata(opened.file)
         if settings.dump_graph is not None:
@@ -52,43 +49,6 @@ def run(settings: RunSettings) -> int:
             return 0
         opened.plan(n_ctx).check()
         return _answer(opened, Request(tuple(ids), replace(params, n_ctx=n_ctx)), settings, status)
-
-
-_FOREIGN_WORDS = {
-    "run": "leave `run` out: minfer-run MODEL your prompt",
-    "chat": "a conversation is started with minfer-run MODEL --cnv",
-    "serve": "the server is a program of its own: minfer-serve MODEL",
-    **{
-        word: f"models are looked after by another program: minfer-fetch {word}"
-        for word in ("list", "ls", "pull", "download", "rm")
-    },
-}
-"""First words that other tools have commands for, and what to write here."""
-
-
-def find_model(reference: str, status: Status) -> Resolved:
-    """Where the model is, downloaded when it has to be; said unless the user wrote a path."""
-    try:
-        with progress_view("none" if status.is_quiet else "auto") as on_progress:
-            resolved = resolve(reference, on_progress=on_progress)
-    except ModelNotFoundError as error:
-        error.hint = _FOREIGN_WORDS.get(reference, error.hint)
-        raise
-    if not resolved.is_path_like:
-        status.say(f"Model ready: {printable(str(resolved.path))}")
-    return resolved
-
-
-def open_for(settings: RunSettings, path: Path, options: LoadOptions) -> OpenedModel:
-    """Open the model; when a directory was named, its files become commands that can be pasted."""
-    try:
-        return open_model(path, options)
-    except ModelIsDirectoryError as error:
-        words = shlex.join(settings.words)
-        error.candidates = tuple(
-            f"minfer-run {shlex.quote(one)} {words}".rstrip() for one in error.candidates
-        )
-        raise
 
 
 def settle_n_ctx(params: GenerationParams, n_prompt: int, n_ctx_train: int) -> int:

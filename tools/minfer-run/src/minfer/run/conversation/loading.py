@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,7 +14,8 @@ from minfer.run.conversation.dialogue import Dialogue, Turn
 from minfer.run.conversation.session import fingerprint
 from minfer.run.conversation.splice import conversation_prompt
 from minfer.run.drafting import drafting
-from minfer.run.oneshot import find_model, open_for, settle_n_ctx
+from minfer.run.oneshot import settle_n_ctx
+from minfer.run.opening import find_model, open_path
 from minfer.run.wording import find_template, thinking_variables
 from minfer.store import hold
 
@@ -54,7 +56,7 @@ def load_chat(settings: RunSettings, dialogue: Dialogue, first: str | None, stat
         if held is not None:
             stack.enter_context(held)
         options = LoadOptions(n_threads=settings.n_threads, kv_type=settings.kv_type)
-        opened = stack.enter_context(open_for(settings, resolved.path, options))
+        opened = stack.enter_context(open_path(resolved.path, options, after=shlex.join(settings.words)))
         template = require_template(opened, settings)
         if settings.show_meta:
             status.metadata(opened.file)
