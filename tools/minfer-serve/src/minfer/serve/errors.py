@@ -36,13 +36,13 @@ class WrongModelError(ModelNotFoundError):
 
 
 class ContextLengthError(ContextOverflowError):
-    """The prompt leaves no room for one token."""
+    """The prompt leaves no room for one token. LangChain and litellm know it by "prompt is too long"."""
 
     code = "context-length-exceeded"
 
     def __init__(self, n_prompt: int, n_ctx: int) -> None:
         super().__init__(
-            f"the prompt has {n_prompt} tokens, and this server's context is {n_ctx} tokens",
+            f"the prompt is too long: it has {n_prompt} tokens, this server's context {n_ctx}",
             hint="shorten the prompt, or start the server with a larger --n-ctx if the model allows more",
         )
         self.n_prompt = n_prompt
