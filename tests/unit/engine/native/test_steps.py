@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
 from array import array
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -19,22 +19,20 @@ from minfer.core.errors import MinferError
 from minfer.engine.architectures import BuildOptions, build_graph
 from minfer.engine.backends import choose
 from minfer.engine.backends.step import (
-    CacheStore,
     Cancelled,
     CompileOptions,
     HeadQuery,
     Program,
-    SequenceStep,
     StepBatch,
     StepResult,
 )
 from minfer.engine.graph.ops import Graph
-from minfer.gguf import GGUFFile, open_gguf
+from minfer.engine.testing import TinyModel, tiny_model
+from minfer.gguf import GGUFFile, open_bytes, open_gguf
 from paths import shared
 
 native = pytest.importorskip("minfer.engine.backends.native", reason="built without the extension")
 
-PROVES = os.environ.get("MINFER_PROVE") == "1"
 _BLOCKS = 4
 
 
@@ -134,6 +132,16 @@ def test_steps_that_contradict_themselves_are_refused(model: tuple[GGUFFile, Gra
     assert len(_run(model, program, good, HeadQuery(top=1)).top_ids) == 20
 
 
+def test_a_model_in_memory_stays_what_it_was() -> None:
+    """Pages of a file are dropped once they are repacked; those of bytes must not be."""
+    data = tiny_model(TinyModel("llama"))
+    before = hashlib.sha256(data).digest()
+    file = open_bytes(data)
+    graph = build_graph(file.metadata, file)
+    native.NativeBackend(native.isas()[0]).compile(graph, file, CompileOptions(64, 64)).close()
+    assert hashlib.sha256(data).digest() == before
+
+
 def test_errors_of_the_cancel_function_come_through(
     model: tuple[GGUFFile, Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,57 +181,6 @@ def test_blocks_move(model: tuple[GGUFFile, Graph]) -> None:
     here = program.run(batch([7], 20, [[0, 1]] * n_groups), cache, HeadQuery())
     there = program.run(batch([7], 20, [[3, 2]] * n_groups), cache, HeadQuery())
     assert np.array_equal(np.asarray(here.logits), np.asarray(there.logits))
-
-
-def test_random_cancels_and_many_sequences(
-    model: tuple[GGUFFile, Graph], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """64 sequences grow together while steps are cancelled anywhere; each ends as it would alone."""
-    monkeypatch.setattr("minfer.engine.backends.native.program.CANCEL_INTERVAL", 0)
-    program = _compiled(model)
-    n_groups = len(model[1].cache_groups)
-    n_blocks, n_steps = 2, 10000 if PROVES else 150
-    cache = program.new_cache((64 * n_blocks,) * n_groups)
-    rng = np.random.default_rng(11)
-    texts = rng.integers(0, model[1].nodes[model[1].logits].features, (64, 16 * n_blocks)).tolist()
-    lengths = [0] * 64
-    for _ in range(n_steps):
-        chosen = [i for i in range(64) if rng.random() < 0.7 and lengths[i] < 16 * n_blocks]
-        if not chosen:
-            lengths = [0] * 64
-            continue
-        step = _grown(texts, lengths, chosen, n_groups)
-        answers = iter([False] * int(rng.integers(0, 8)))
-        try:
-            program.run(step, cache, HeadQuery(top=3), partial(next, answers, True))
-        except Cancelled:
-            continue
-        for i in chosen:
-            lengths[i] += 1
-    for i in range(0, 64, 9):
-        together = _last(program, cache, texts[i], lengths[i], [2 * i, 2 * i + 1], n_groups)
-        alone = program.new_cache((n_blocks,) * n_groups)
-        tables = [[0, 1]] * n_groups
-        program.run(batch(texts[i][: lengths[i] + 1], 0, tables), alone, HeadQuery(top=1))
-        assert together == _last(program, alone, texts[i], lengths[i], [0, 1], n_groups)
-
-
-def _grown(texts: list[list[int]], lengths: list[int], chosen: list[int], n_groups: int) -> StepBatch:
-    sequences = tuple(
-        SequenceStep(row, 1, lengths[i], (array("i", [2 * i, 2 * i + 1]),) * n_groups)
-        for row, i in enumerate(chosen)
-    )
-    positions = array("i", [lengths[i] for i in chosen])
-    ids = array("i", [texts[i][lengths[i]] for i in chosen])
-    return StepBatch(ids, positions, positions, sequences, array("i", range(len(chosen))))
-
-
-def _last(
-    program: Program, cache: CacheStore, text: list[int], length: int, blocks: list[int], n_groups: int
-) -> bytes:
-    at = min(length, len(text) - 1)
-    result = program.run(batch([text[at]], at, [blocks] * n_groups), cache, HeadQuery())
-    return np.asarray(result.logits).tobytes()
 
 
 _FORK = """

@@ -61,6 +61,10 @@ class GGUFFile:
         info = self.tensor(name)
         return self._part(info).view[info.offset : info.offset + info.n_bytes]
 
+    def is_mapped(self, name: str) -> bool:
+        """Whether dropped pages of tensor `name` come back out of a file: not when it is in memory only."""
+        return self._part(self.tensor(name)).map is not None
+
     def release(self, name: str) -> None:
         """Drop the pages of tensor `name` from this process; touching them again reads them again."""
         self._advise(name, "MADV_DONTNEED")

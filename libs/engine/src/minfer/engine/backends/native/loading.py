@@ -51,9 +51,11 @@ def _load_matrix(program: _native.Program, index: int, matrix: Matrix, file: GGU
     _done(program.matrix(index, matrix.quant, matrix.n_rows, matrix.n_columns, matrix.offset), matrix.name)
     rows, row_bytes = _rows(file, matrix.name, matrix.stored, matrix.n_columns)
     source = rows[matrix.first_row * row_bytes : (matrix.first_row + matrix.n_rows) * row_bytes]
-    is_mapped = matrix.stored == matrix.quant
-    data = source if is_mapped else _converted(source, matrix)
-    _done(program.load_matrix(index, data, len(data), is_mapped), matrix.name)
+    is_kept = matrix.stored == matrix.quant
+    data = source if is_kept else _converted(source, matrix)
+    # Pages that no file stands behind would come back as zeros.
+    may_drop = is_kept and file.is_mapped(matrix.name)
+    _done(program.load_matrix(index, data, len(data), may_drop), matrix.name)
 
 
 def _load_vector(program: _native.Program, index: int, vector: Vector, file: GGUFFile) -> None:
