@@ -66,14 +66,15 @@ class Runner:
         file: GGUFFile | TinyModel,
         build: BuildOptions | None = None,
         options: CompileOptions | None = None,
+        n_blocks: int = 32,
     ) -> Runner:
-        """Build, compile, and make room for 32 blocks of each group."""
+        """Build, compile, and make room for n_blocks blocks of each group."""
         if isinstance(file, TinyModel):
             file = open_bytes(tiny_model(file))
         graph = build_graph(file.metadata, file, build or BuildOptions(kv_type="f32"))
         program = backend.compile(graph, file, options or CompileOptions())
-        n_blocks = (32,) * len(graph.cache_groups)
-        return cls(graph, program, KVCache(graph.cache_groups, n_blocks, program.new_cache(n_blocks)))
+        blocks = (n_blocks,) * len(graph.cache_groups)
+        return cls(graph, program, KVCache(graph.cache_groups, blocks, program.new_cache(blocks)))
 
     def feed(
         self,
