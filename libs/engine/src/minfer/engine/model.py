@@ -217,7 +217,7 @@ class Model:
         self.is_batch_invariant = planner.backend.is_batch_invariant
         self.n_threads = opened.n_threads
         self.threads_reason = opened.threads_reason
-        self.notices = opened.notices
+        self.notices = opened.notices + program.notices
         self.state_node = state_node(opened.graph)
         self.max_tokens = planner.options.max_tokens
         self.max_logit_rows = planner.options.max_logit_rows

@@ -105,6 +105,7 @@ class Program(Protocol):
     """A compiled graph with its weights."""
 
     n_bytes: int  # weights and buffers, as resident memory
+    notices: tuple[str, ...]  # what a user should know about how the weights are kept
 
     def new_cache(self, n_blocks: tuple[int, ...]) -> CacheStore:
         """Allocate cache bytes: a number of blocks for each cache group."""

@@ -45,6 +45,8 @@ class Instruction:
 class NumpyProgram:
     """A compiled graph with its weights. Use NumpyBackend.compile."""
 
+    notices: tuple[str, ...] = ()
+
     def __init__(self, graph: Graph, file: GGUFFile, options: CompileOptions) -> None:
         self._graph = graph
         self._options = options
