@@ -85,7 +85,7 @@ class Agreement:
     def report(self) -> str:
         """The figures, for a note."""
         return (
-            f"{self.n_positions} positions: mean KL {self.mean_kl:.5f} nat, "
+            f"{self.n_positions} positions: mean KL {self.mean_kl:.3g} nat, "
             f"top-1 {self.n_equal / self.n_positions:.4f}, "
             f"where the lead is clear {self.n_clear_equal}/{self.n_clear} = "
             f"{self.n_clear_equal / self.n_clear:.4f}, "
