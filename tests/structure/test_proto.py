@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -40,6 +43,13 @@ def test_the_stubs_describe_what_the_file_says(tmp_path: Path) -> None:
             for field in message.field:
                 field.ClearField("json_name")
     assert committed == compiled
+
+
+@pytest.mark.skipif("MINFER_PROVE" not in os.environ, reason="installs a generator: make prove")
+def test_make_proto_writes_what_is_committed(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, ROOT / "proto/generate.py", tmp_path], check=True)
+    made = {path.name: path.read_bytes() for path in tmp_path.rglob("store_pb2*") if path.is_file()}
+    assert made == {path.name: path.read_bytes() for path in STUBS.glob("store_pb2*")}
 
 
 def test_every_part_of_the_contract_is_explained() -> None:

@@ -55,7 +55,7 @@ def test_foreign_details_are_no_error_of_ours() -> None:
 
 def test_undecodable_names_cross_as_bytes() -> None:
     odd = os.fsdecode(b"caf\xe9")
-    settings = Settings(Path("/models") / odd, True, {"HF_TOKEN": "t", "ODD": odd}, 3)
+    settings = Settings(Path("/models") / odd, True, {"HF_TOKEN": "t", "HF_ODD": odd}, 3)
     assert settings_of(caller_message(settings)) == settings
     model = ListedModel(f"{odd}.gguf", "x", None, "local", 5, 1, ("part",), "verified")
     assert model_of(model_message(model)) == model

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from minfer.core.errors import UsageError
-from minfer.fetch.commands.daemon import idle_seconds
 from minfer.fetch.daemon.activity import Activity
 from minfer.fetch.daemon.changes import difference
+from minfer.fetch.daemon.listening import idle_seconds
 from minfer.fetch.daemon.pages import page_of_models
 from minfer.store.daemon_facts import ListedModel
 

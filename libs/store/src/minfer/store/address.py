@@ -1,7 +1,8 @@
 """Where the daemon of a cache listens: a Unix socket in a directory that only its user may enter.
 
 The directory is all the protection there is (a server cannot see who connects), so it is looked at first.
-It is never inside the cache or the home: on a shared file system another host's socket looks stale.
+It is never inside the cache or the home: on a shared file system another host's socket looks stale. Callers
+whose environment names a TCP address go there instead (`minfer.store.tcp`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from minfer.core.errors import TransferError
 from minfer.store.settings import Settings
+from minfer.store.tcp import SCHEME, TcpAddress
 
 MAX_BYTES = 100  # the system's limit is 108 on Linux and 104 elsewhere
 OFF = "off"  # the value of MINFER_STORE_SOCKET that means: no daemon
@@ -31,16 +33,24 @@ class DaemonGoneError(NoDaemonError):
     code = "daemon-gone"
 
 
+def daemon_address(settings: Settings) -> Path | TcpAddress:
+    """Where the caller's daemon is to be reached. Raises NoDaemonError, BadListenAddressError."""
+    chosen = settings.environment.get("MINFER_STORE_SOCKET", "")
+    if chosen.lower().startswith(SCHEME):
+        return TcpAddress.parse(chosen[len(SCHEME) :].removesuffix("/"))
+    return socket_path(settings)
+
+
 def socket_path(settings: Settings) -> Path:
     """The socket of the daemon for `settings.cache`; its directory exists and is private.
 
-    $MINFER_STORE_SOCKET, else a name made from the cache's real path in $XDG_RUNTIME_DIR/minfer, else in a
-    directory of the user's below the temporary one. Raises NoDaemonError.
+    $MINFER_STORE_SOCKET unless that is a TCP address, else a name made from the cache's real path in
+    $XDG_RUNTIME_DIR/minfer, else in a directory of the user's below the temporary one. Raises NoDaemonError.
     """
     chosen = settings.environment.get("MINFER_STORE_SOCKET", "")
     if chosen.lower() == OFF:
         raise NoDaemonError("the daemon is switched off by MINFER_STORE_SOCKET")
-    if chosen:
+    if chosen and not chosen.lower().startswith(SCHEME):
         return _checked(Path(chosen).absolute())
     name = hashlib.sha256(os.fsencode(os.path.realpath(settings.cache))).hexdigest()[:16] + ".sock"
     refusals = []

@@ -12,28 +12,37 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from minfer.store.address import DaemonGoneError, NoDaemonError, socket_path
+from minfer.store.address import DaemonGoneError, NoDaemonError, daemon_address
 from minfer.store.child import NoFetchToolError, fetch_command
 from minfer.store.settings import Settings
+from minfer.store.tcp import TOKEN, TcpAddress, token_of
 
 if TYPE_CHECKING:
     from minfer.store.daemon_client import DaemonClient
 
 _API_MAJOR = 1
+_PROBE_S = 2.0
 _START_S = 15.0  # a starter that fails says so at once; this is for one that hangs
-_SECRETS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")  # travel with requests, a daemon needs none of its own
+_SECRETS = (
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    TOKEN,
+)  # travel with requests, a daemon needs none of its own
 
 T = TypeVar("T")
 
 
-def is_listening(socket: Path) -> bool:
+def is_listening(address: Path | TcpAddress) -> bool:
     """True when some process accepts connections there."""
-    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
-        probe.settimeout(2)
-        try:
-            probe.connect(str(socket))
-        except OSError:
-            return False
+    try:
+        if isinstance(address, TcpAddress):
+            sockets.create_connection((address.host, address.port), _PROBE_S).close()
+            return True
+        with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as probe:
+            probe.settimeout(_PROBE_S)
+            probe.connect(str(address))
+    except (OSError, UnicodeError):  # UnicodeError: a name that cannot be one of a host
+        return False
     return True
 
 
@@ -70,15 +79,19 @@ def connect(settings: Settings, *, may_start: bool = True) -> DaemonClient:
     """A client of the cache's daemon, which is started when there is none. Raises NoDaemonError.
 
     A daemon that speaks another major version is asked to leave; one that is busy stays, and is not used.
+    One at a TCP address is never started. Raises BadTokenError, and TokenRefusedError for a wrong one.
     """
-    socket = socket_path(settings)
+    address = daemon_address(settings)
+    token = token_of(settings.environment) if isinstance(address, TcpAddress) else ""
     gone: DaemonGoneError | None = None
     for _ in range(2):
-        if not is_listening(socket):
+        if not is_listening(address):
+            if isinstance(address, TcpAddress):  # perhaps of another machine: only its user can start it
+                raise NoDaemonError(f"no daemon is listening at {address}")
             if not may_start:
                 raise NoDaemonError(f"no daemon is running for {str(settings.cache)!r}")
-            start(settings, socket)
-        client = _client_type()(socket, settings)
+            start(settings, address)
+        client = _client_type()(address, settings, token)
         try:
             if _is_usable(client, settings):
                 return client

@@ -19,6 +19,7 @@ from minfer.store.daemon_facts import DescribedModel, ListedModel, ServerFacts, 
 from minfer.store.progress import OnProgress, ignore_progress
 from minfer.store.rpc import CHANNEL_OPTIONS, grpc, services
 from minfer.store.settings import Settings
+from minfer.store.tcp import TOKEN_FILE, TcpAddress
 from minfer.store.v1 import store_pb2 as pb
 
 _BRIEF_S = 10.0  # for answers that need no work; generous, because machines are busy
@@ -39,11 +40,22 @@ class DaemonFailedError(TransferError):
     code = "daemon-failed"
 
 
-class DaemonClient:
-    """A connection to the daemon that listens on `socket`; `settings` travel with every request."""
+class TokenRefusedError(TransferError):
+    """The daemon at a TCP address does not take the caller's token."""
 
-    def __init__(self, socket: Path, settings: Settings) -> None:
-        self._channel = grpc.insecure_channel(f"unix:{socket}", options=CHANNEL_OPTIONS)
+    code = "token-refused"
+
+
+class DaemonClient:
+    """A connection to the daemon that listens at `address`; `settings` travel with every request.
+
+    `token` is for a TCP address, '' for a socket.
+    """
+
+    def __init__(self, address: Path | TcpAddress, settings: Settings, token: str = "") -> None:
+        target = address.target if isinstance(address, TcpAddress) else f"unix:{address}"
+        self._channel = grpc.insecure_channel(target, options=CHANNEL_OPTIONS)
+        self._metadata = ((messages.TOKEN_KEY, messages.token_value(token)),) if token else ()
         self._stub = services.ModelStoreServiceStub(self._channel)
         self._caller = messages.caller_message(settings)
 
@@ -163,12 +175,12 @@ class DaemonClient:
 
     def _unary(self, method: Callable[..., T], request: object, timeout_s: float = _BRIEF_S) -> T:
         with _errors():
-            return method(request, timeout=timeout_s, wait_for_ready=False)
+            return method(request, timeout=timeout_s, metadata=self._metadata, wait_for_ready=False)
 
     @contextmanager
     def _stream(self, method: Callable[..., Any], request: object) -> Iterator[Iterator[Any]]:
         """The answers of a call that is cancelled when the block is left, by Ctrl-C too."""
-        call = method(request)
+        call = method(request, metadata=self._metadata)
         try:
             with _errors():
                 yield call
@@ -189,6 +201,10 @@ def _errors() -> Iterator[None]:
         status = failure.code()
         if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):  # it died, or was told to go
             raise DaemonGoneError(f"the daemon does not answer ({failure.details()})") from None
+        if status is grpc.StatusCode.UNAUTHENTICATED:
+            raise TokenRefusedError(
+                "the daemon does not take this token", hint=f"{TOKEN_FILE} must name the daemon's own"
+            ) from None
         if status in _OF_NO_USE:
             raise NoDaemonError(f"the daemon is of no use ({status.name})") from None
         raise DaemonFailedError(f"the daemon failed: {status.name}, {failure.details()}") from None

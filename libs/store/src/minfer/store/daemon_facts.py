@@ -85,7 +85,10 @@ class DetachedPull:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a daemon is doing; times are seconds, `idle_s` 0 means that it stays."""
+    """What a daemon is doing; times are seconds, `idle_s` 0 means that it stays.
+
+    `tcp_address`: where it listens besides its socket, '' for nowhere.
+    """
 
     server: ServerFacts
     uptime_s: float
@@ -93,4 +96,5 @@ class Status:
     idle_s: float
     n_models: int
     is_watching: bool
+    tcp_address: str
     pulls: tuple[DetachedPull, ...]

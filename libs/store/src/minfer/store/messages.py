@@ -6,6 +6,7 @@ Paths cross as bytes, because they are bytes; what is shown to people crosses as
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,16 +21,29 @@ from minfer.store.daemon_facts import (
 )
 from minfer.store.progress import Progress
 from minfer.store.settings import Settings
+from minfer.store.tcp import TOKEN
 from minfer.store.v1 import store_pb2 as pb
 from minfer.store.wire import error_from_json
 
 API_MAJOR = 1
 DETAILS_KEY = "grpc-status-details-bin"
 ERROR_DOMAIN = "minfer"
+TOKEN_KEY = "authorization"
 
 _MAX_VALUE_BYTES = 1 << 16
+# What sources and pip read, and no other secret of the caller's; see `Caller` in store.proto.
+_TRAVELS = re.compile(
+    r"(?:HF|HUGGING_FACE|OLLAMA|PIP|XDG|LC|SSL|MINFER|PYTHON_KEYRING)_.+|\w+_proxy"
+    r"|HOME|PATH|USER|LOGNAME|LANG|TMPDIR|NETRC|CURL_CA_BUNDLE|REQUESTS_CA_BUNDLE|DBUS_SESSION_BUS_ADDRESS",
+    re.IGNORECASE | re.ASCII,
+)
 _MAX_FACT = 1000  # characters; a call's trailer is limited to 8 KiB, and the fact crosses twice
 _MAX_CANDIDATE_BYTES = 4000
+
+
+def token_value(token: str) -> str:
+    """`token` as it travels under TOKEN_KEY."""
+    return f"Bearer {token}"
 
 
 def caller_message(settings: Settings) -> pb.Caller:
@@ -37,7 +51,7 @@ def caller_message(settings: Settings) -> pb.Caller:
     environment = [
         pb.EnvironmentVariable(name=os.fsencode(name), value=os.fsencode(value))
         for name, value in settings.environment.items()
-        if len(value) <= _MAX_VALUE_BYTES
+        if len(value) <= _MAX_VALUE_BYTES and _TRAVELS.fullmatch(name) and name != TOKEN
     ]
     cache = os.fsencode(settings.cache)
     return pb.Caller(cache=cache, offline=settings.offline, environment=environment, n_jobs=settings.n_jobs)
@@ -132,6 +146,7 @@ def status_of(message: pb.StatusResponse) -> Status:
         idle_s=message.idle_s,
         n_models=message.n_models,
         is_watching=message.is_watching,
+        tcp_address=message.tcp_address,
         pulls=tuple(
             DetachedPull(each.reference, progress_of(each.progress), each.state, each.problem)
             for each in message.pulls

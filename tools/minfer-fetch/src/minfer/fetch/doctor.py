@@ -96,19 +96,24 @@ def _file_locks(settings: Settings) -> Iterator[Finding]:
 
 
 def _daemon(settings: Settings) -> Iterator[Finding]:
-    from minfer.store.address import NoDaemonError, socket_path
-    from minfer.store.daemon import is_listening
+    from minfer.store.address import NoDaemonError, daemon_address
+    from minfer.store.daemon import connect, is_listening
+    from minfer.store.tcp import TcpAddress
 
     try:
-        socket = socket_path(settings)
+        address = daemon_address(settings)
+        if isinstance(address, TcpAddress):
+            connect(settings, may_start=False).close()
     except NoDaemonError as error:
         detail = f"none can run: {error.fact}"
         yield Finding(
             "daemon", "note", f"{detail}; downloads go through a process for each, and work the same"
         )
-        return
-    state = "is running" if is_listening(socket) else "is not running; tools start it when they need it"
-    yield Finding("daemon", "ok", f"{state} ({socket})")
+    except MinferError as error:
+        yield Finding("daemon", "problem", error.fact, error.hint)
+    else:
+        state = "is running" if is_listening(address) else "is not running; tools start it when they need it"
+        yield Finding("daemon", "ok", f"{state} ({address})")
 
 
 def _leftovers(settings: Settings) -> Iterator[Finding]:

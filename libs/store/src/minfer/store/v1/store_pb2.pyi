@@ -1,4 +1,4 @@
-# store.proto sha256: 380722e9281264109b1a16c46967bac68aa58b5c83a80dc9a3caedaa8e42c99a
+# store.proto sha256: 8a0020cbc24a64879621933e53cd7375f01c38866358d93230944de9cf1f87c5
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -326,7 +326,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("server", "uptime_s", "n_calls", "idle_s", "n_models", "is_watching", "pulls")
+    __slots__ = ("server", "uptime_s", "n_calls", "idle_s", "n_models", "is_watching", "pulls", "tcp_address")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     UPTIME_S_FIELD_NUMBER: _ClassVar[int]
     N_CALLS_FIELD_NUMBER: _ClassVar[int]
@@ -334,6 +334,7 @@ class StatusResponse(_message.Message):
     N_MODELS_FIELD_NUMBER: _ClassVar[int]
     IS_WATCHING_FIELD_NUMBER: _ClassVar[int]
     PULLS_FIELD_NUMBER: _ClassVar[int]
+    TCP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     server: GetServerResponse
     uptime_s: float
     n_calls: int
@@ -341,7 +342,8 @@ class StatusResponse(_message.Message):
     n_models: int
     is_watching: bool
     pulls: _containers.RepeatedCompositeFieldContainer[DetachedPull]
-    def __init__(self, server: _Optional[_Union[GetServerResponse, _Mapping]] = ..., uptime_s: _Optional[float] = ..., n_calls: _Optional[int] = ..., idle_s: _Optional[float] = ..., n_models: _Optional[int] = ..., is_watching: bool = ..., pulls: _Optional[_Iterable[_Union[DetachedPull, _Mapping]]] = ...) -> None: ...
+    tcp_address: str
+    def __init__(self, server: _Optional[_Union[GetServerResponse, _Mapping]] = ..., uptime_s: _Optional[float] = ..., n_calls: _Optional[int] = ..., idle_s: _Optional[float] = ..., n_models: _Optional[int] = ..., is_watching: bool = ..., pulls: _Optional[_Iterable[_Union[DetachedPull, _Mapping]]] = ..., tcp_address: _Optional[str] = ...) -> None: ...
 
 class DetachedPull(_message.Message):
     __slots__ = ("reference", "progress", "state", "problem")

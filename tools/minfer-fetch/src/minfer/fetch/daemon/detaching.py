@@ -6,9 +6,12 @@ A child that kept only stderr would hold `$(minfer-fetch resolve X 2>&1)` open f
 from __future__ import annotations
 
 import os
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+
+from minfer.core.errors import MinferError
 
 _READY = b"1"
 _MAX_DESCRIPTOR = 1 << 16
@@ -25,9 +28,12 @@ def detached(log: Path, work: Callable[[Callable[[], None]], bool]) -> bool:
         try:
             _let_go(log, writer)
             status = 0 if work(lambda: _say_ready(writer)) else 1
+        except MinferError as error:
+            print(error.render(), file=sys.stderr)
         except BaseException:  # noqa: BLE001 — the last word of this process, for its log
             traceback.print_exc()
         finally:
+            sys.stderr.flush()
             os._exit(status)
     os.close(writer)
     with os.fdopen(reader, "rb") as answer:

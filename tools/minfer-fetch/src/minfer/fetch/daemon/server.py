@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket as sockets
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,10 +22,14 @@ import minfer.fetch.sources.ollama
 import minfer.fetch.sources.python_package  # noqa: F401
 from minfer.fetch.daemon.activity import Activity, Counting
 from minfer.fetch.daemon.election import elected, remove_stale
+from minfer.fetch.daemon.listening import Listening
 from minfer.fetch.daemon.live_catalog import LiveCatalog
 from minfer.fetch.daemon.service import ModelStore
+from minfer.fetch.daemon.token import Authenticating
+from minfer.store.address import NoDaemonError
 from minfer.store.rpc import grpc, services
 from minfer.store.settings import Settings
+from minfer.store.tcp import TcpAddress
 
 Server: TypeAlias = Any  # grpc.Server, which has no types
 
@@ -36,11 +41,12 @@ _MAX_LOG_BYTES = 1 << 20
 _SERVICE = "minfer.store.v1.ModelStoreService"
 
 
-def serve(settings: Settings, socket: Path, idle_s: float, on_ready: Callable[[], None]) -> bool:
-    """Be the daemon of `settings.cache` at `socket` until it is idle for `idle_s` (0: never) or told to go.
+def serve(settings: Settings, listening: Listening, on_ready: Callable[[], None]) -> bool:
+    """Be the daemon of `settings.cache` until it is idle or told to go.
 
-    False when another one listens there. Only in the main thread. Raises OSError.
+    False when another one listens there. Only in the main thread. Raises NoDaemonError, OSError.
     """
+    socket, idle_s = listening.socket, listening.idle_s
     activity = Activity()
     with elected(socket, _ELECTION_S) as is_elected:
         if not is_elected:
@@ -48,8 +54,15 @@ def serve(settings: Settings, socket: Path, idle_s: float, on_ready: Callable[[]
         remove_stale(socket)
         cache = Path(os.path.realpath(settings.cache))
         catalog = LiveCatalog(cache)
-        server = _server(ModelStore(cache, activity, catalog, idle_s), activity)
-        identity = _bind(server, socket)
+        store = ModelStore(cache, activity, catalog, idle_s, str(listening.tcp or ""))
+        counting = Counting(activity)
+        servers = [_server(store, [counting])]
+        if listening.tcp:  # a server of its own: strangers take up no thread of the socket's users
+            servers.append(_server(store, [Authenticating(listening.token), counting]))
+            _require_free(listening.tcp)
+            _bind(servers[1], str(listening.tcp))
+        _bind_socket(servers[0], socket)
+        identity = _identity(socket)
         with _signals(activity.leaving):
             on_ready()
             _live(activity, catalog, idle_s, lambda: _identity(socket) == identity)
@@ -57,14 +70,15 @@ def serve(settings: Settings, socket: Path, idle_s: float, on_ready: Callable[[]
         if _identity(socket) == identity:
             socket.unlink(missing_ok=True)
         catalog.stop()
-        server.stop(_GRACE_S).wait()
+        for stopping in [each.stop(_GRACE_S) for each in servers]:
+            stopping.wait()
     return True
 
 
-def _server(store: ModelStore, activity: Activity) -> Server:
+def _server(store: ModelStore, interceptors: Sequence[grpc.ServerInterceptor]) -> Server:
     server = grpc.server(
         ThreadPoolExecutor(_N_THREADS),
-        interceptors=[Counting(activity)],
+        interceptors=interceptors,
         options=(("grpc.so_reuseport", 0), ("grpc.max_metadata_size", 64 << 10)),
         maximum_concurrent_rpcs=_N_THREADS,
     )
@@ -77,16 +91,33 @@ def _server(store: ModelStore, activity: Activity) -> Server:
     return server
 
 
-def _bind(server: Server, socket: Path) -> tuple[int, int] | None:
+def _bind_socket(server: Server, socket: Path) -> None:
     before = os.umask(0o077)  # for the socket alone: models are for whoever may read the cache
     try:
-        server.add_insecure_port(f"unix:{socket}")
-    except RuntimeError as error:  # gRPC's word for it
-        raise OSError(f"no socket can be made at {str(socket)!r}") from error
+        _bind(server, f"unix:{socket}")
     finally:
         os.umask(before)
+
+
+def _require_free(address: TcpAddress) -> None:
+    """Ask the system first: gRPC logs its refusal and does not say why. Raises NoDaemonError."""
+    family = sockets.AF_INET6 if ":" in address.host else sockets.AF_INET
+    try:
+        sockets.create_server((address.host, address.port), family=family).close()
+    except OSError as error:
+        raise NoDaemonError(
+            f"it is not possible to listen at {address}: {error.strerror}", hint="choose another port"
+        ) from error
+
+
+def _bind(server: Server, address: str) -> None:
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError:  # gRPC's word for it; its older versions answer with port 0
+        port = 0
+    if not port:
+        raise NoDaemonError(f"it is not possible to listen at {address}")
     server.start()
-    return _identity(socket)
 
 
 def _identity(socket: Path) -> tuple[int, int] | None:

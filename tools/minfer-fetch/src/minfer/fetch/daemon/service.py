@@ -51,6 +51,7 @@ class ModelStore:
     activity: Activity
     catalog: LiveCatalog
     idle_s: float
+    tcp_address: str = ""
     started_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -184,6 +185,7 @@ class ModelStore:
             idle_s=self.idle_s,
             n_models=len(self.catalog.current().models),
             is_watching=self.catalog.is_watching,
+            tcp_address=self.tcp_address,
             pulls=[pull_message(pull) for pull in self.detached.all()],
         )
 
