@@ -9,58 +9,37 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from array import array
 from pathlib import Path
 
 from minfer.engine import LoadOptions, open_model
-from minfer.engine.backends.step import HeadQuery, StepBatch
-from minfer.engine.kv_cache import CachedSequence, KVCache
+from minfer.engine.feeding import Feeder, feed_together
+from minfer.engine.kv_cache import KVCache
 from minfer.engine.model import Model
 
 _ROWS = 512
-_QUERY = HeadQuery(top=1)
 
 
-def _ids(n_vocab: int, start: int, count: int) -> array[int]:
-    """Ids that are spread over the vocabulary."""
-    return array("i", [(index * 7919 + 13) % n_vocab for index in range(start, start + count)])
-
-
-class _Runner:
-    """Feeds made-up tokens to any number of sequences."""
+class _Streams:
+    """Made-up tokens for any number of sequences."""
 
     def __init__(self, model: Model, n_ctx: int, n_sequences: int) -> None:
         self._model = model
         self._cache: KVCache = model.new_cache(n_ctx, n_sequences)
-        self.sequences: list[CachedSequence] = [self._cache.new_sequence() for _ in range(n_sequences)]
+        self.feeders = [Feeder(model, self._cache, _ROWS) for _ in range(n_sequences)]
 
-    def feed(self, sequence: CachedSequence, count: int) -> None:
+    def prompt(self, feeder: Feeder, count: int) -> None:
         """A prompt of `count` tokens in chunks."""
-        for start in range(0, count, _ROWS):
-            self._step([(sequence, min(_ROWS, count - start))])
+        feeder.feed(self._ids(feeder, count))
 
     def decode(self) -> None:
         """One token for every sequence, in one step."""
-        self._step([(sequence, 1) for sequence in self.sequences])
+        parts = [(feeder.sequence, self._ids(feeder, 1), 1) for feeder in self.feeders]
+        feed_together(self._model.program, self._cache, parts)
 
-    def clear(self) -> None:
-        """Empty every sequence."""
-        for sequence in self.sequences:
-            self._cache.free(sequence)
-
-    def _step(self, parts: list[tuple[CachedSequence, int]]) -> None:
-        ids, positions, wanted, sequences = array("i"), array("i"), array("i"), []
-        for sequence, count in parts:
-            if not self._cache.reserve(sequence, count):
-                raise ValueError("the benchmark's cache is too small")
-            sequences.append(self._cache.step(sequence, len(ids), count))
-            ids.extend(_ids(self._model.tokenizer.n_vocab, sequence.length, count))
-            positions.extend(range(sequence.length, sequence.length + count))
-            wanted.append(len(ids) - 1)
-        batch = StepBatch(ids, positions, positions, tuple(sequences), wanted)
-        self._model.program.run(batch, self._cache.store, _QUERY)
-        for (sequence, count), part in zip(parts, sequences, strict=True):
-            self._cache.commit(sequence, ids[part.first_row : part.first_row + count])
+    def _ids(self, feeder: Feeder, count: int) -> list[int]:
+        """The next ids of a sequence, spread over the vocabulary."""
+        start, n_vocab = feeder.sequence.length, self._model.tokenizer.n_vocab
+        return [(index * 7919 + 13) % n_vocab for index in range(start, start + count)]
 
 
 def measure(model: Model, test: str, n_streams: int) -> float:
@@ -68,21 +47,21 @@ def measure(model: Model, test: str, n_streams: int) -> float:
     name, _, depth = test.partition("@")
     count, before = int(name[2:]), int(depth or 0)
     if n_streams > 1:
-        runner = _Runner(model, 128 + count, n_streams)
-        for sequence in runner.sequences:
-            runner.feed(sequence, 128)
+        streams = _Streams(model, 128 + count, n_streams)
+        for feeder in streams.feeders:
+            streams.prompt(feeder, 128)
     else:
-        runner = _Runner(model, before + count + 1, 1)
-        runner.feed(runner.sequences[0], min(before or 8, 512))
-        runner.clear()
+        streams = _Streams(model, before + count + 1, 1)
+        streams.prompt(streams.feeders[0], min(before or 8, 512))
+        streams.feeders[0].clear()
         if before:
-            runner.feed(runner.sequences[0], before)
+            streams.prompt(streams.feeders[0], before)
     started = time.perf_counter()
     if name.startswith("pp"):
-        runner.feed(runner.sequences[0], count)
+        streams.prompt(streams.feeders[0], count)
     else:
         for _ in range(count):
-            runner.decode()
+            streams.decode()
     return count * n_streams / (time.perf_counter() - started)
 
 

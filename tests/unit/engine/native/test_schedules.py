@@ -107,9 +107,8 @@ class Schedule:
         parts = self._parts()
         is_checked = self.n_done % self.check_every == 0
         last_rows = np.cumsum([len(ids) for _, ids in parts]) - 1
-        self.canceller.arm(
-            float(self.random.uniform(0, self._seconds)) if self.random.random() < 0.25 else None
-        )
+        delay = float(self.random.uniform(0, self._seconds))
+        self.canceller.arm(delay if (self.n_done + self.n_cancelled) % 3 == 1 else None)
         started = time.perf_counter()
         try:
             result = self.together.feed(

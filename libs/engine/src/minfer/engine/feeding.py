@@ -1,16 +1,15 @@
-"""Token ids into a model by hand: one sequence and no sampling. For measuring, scoring and drafting."""
+"""Token ids into a model by hand, without sampling. For measuring, scoring and drafting."""
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from minfer.engine.backends.step import HeadQuery, StepBatch, StepResult
+from minfer.engine.backends.step import HeadQuery, Program, StepResult
 from minfer.engine.generate import CacheFullError
 
 if TYPE_CHECKING:
-    from minfer.engine.kv_cache import KVCache
+    from minfer.engine.kv_cache import CachedSequence, KVCache
     from minfer.engine.model import Model
 
 LIKELIEST: Final = HeadQuery(top=1)
@@ -52,13 +51,23 @@ class Feeder:
         self._cache.free(self.sequence)
 
     def _step(self, ids: Sequence[int], n_logits: int, query: HeadQuery) -> StepResult:
-        before = self.sequence.length
-        if not self._cache.reserve(self.sequence, len(ids)):
-            raise CacheFullError(before + len(ids), self._cache.n_positions)
-        step = self._cache.step(self.sequence, 0, len(ids))
-        positions = array("i", range(before, before + len(ids)))
-        rows = array("i", range(len(ids) - n_logits, len(ids)))
-        batch = StepBatch(array("i", ids), positions, positions, (step,), rows)
-        result = self._model.program.run(batch, self._cache.store, query)
-        self._cache.commit(self.sequence, ids)
-        return result
+        return feed_together(self._model.program, self._cache, [(self.sequence, ids, n_logits)], query)
+
+
+def feed_together(
+    program: Program,
+    cache: KVCache,
+    parts: Sequence[tuple[CachedSequence, Sequence[int], int]],
+    query: HeadQuery = LIKELIEST,
+) -> StepResult:
+    """One step that adds ids to each sequence; of each the last n_logits want logits.
+
+    Raises CacheFullError.
+    """
+    for sequence, ids, _ in parts:
+        if not cache.reserve(sequence, len(ids)):
+            raise CacheFullError(sequence.length + len(ids), cache.n_positions)
+    result = program.run(cache.batch(parts), cache.store, query)
+    for sequence, ids, _ in parts:
+        cache.commit(sequence, ids)
+    return result

@@ -7,13 +7,12 @@ on the others in the batch (native backend).
 from __future__ import annotations
 
 import time
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minfer.core.errors import ContextOverflowError, MinferError
-from minfer.engine.backends.step import Cancelled, HeadQuery, StepBatch, StepResult
+from minfer.engine.backends.step import Cancelled, HeadQuery, StepResult
 from minfer.engine.events import Event, Failed, Prefilled
 from minfer.engine.generation import Generation, Request
 from minfer.engine.kv_blocks import ROOT, Digest
@@ -188,7 +187,10 @@ class GenerationLoop:
         return True
 
     def _run(self, parts: list[_Part]) -> tuple[HeadQuery, StepResult]:
-        batch = self._batch(parts)
+        batch = self._cache.batch(
+            (part.generation.sequence, part.generation.pending[: part.n_rows], part.n_wanted)
+            for part in parts
+        )
         queries = [
             query for part in parts if part.n_wanted for query in part.generation.queries(part.n_wanted)
         ]
@@ -200,17 +202,6 @@ class GenerationLoop:
         n_decoding = sum(part.generation.n_generated > 0 for part in parts)
         self._pace.observe(n_decoding, len(batch.ids) - n_decoding, time.perf_counter() - began)
         return query, result
-
-    def _batch(self, parts: list[_Part]) -> StepBatch:
-        ids, positions, logit_rows = array("i"), array("i"), array("i")
-        sequences = []
-        for part in parts:
-            sequence = part.generation.sequence
-            sequences.append(self._cache.step(sequence, len(ids), part.n_rows))
-            ids.extend(part.generation.pending[: part.n_rows])
-            positions.extend(range(sequence.length, sequence.length + part.n_rows))
-            logit_rows.extend(range(len(ids) - part.n_wanted, len(ids)))
-        return StepBatch(ids, positions, positions, tuple(sequences), logit_rows)
 
     def _deliver(
         self, parts: list[_Part], query: HeadQuery, result: StepResult

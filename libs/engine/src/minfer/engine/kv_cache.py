@@ -9,10 +9,10 @@ writes. Groups with a sliding window give up blocks that no later query can see.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from minfer.engine.backends.step import BLOCK_POSITIONS, CacheStore, Ints, SequenceStep
+from minfer.engine.backends.step import BLOCK_POSITIONS, CacheStore, Ints, SequenceStep, StepBatch
 from minfer.engine.graph.ops import CacheSpec
 from minfer.engine.kv_blocks import ROOT, BlockPool, Digest, chain
 
@@ -119,6 +119,17 @@ class KVCache:
         n_blocks = -(-(sequence.length + n_rows) // BLOCK_POSITIONS)
         tables = tuple(table[:n_blocks] for table in sequence.tables)
         return SequenceStep(first_row, n_rows, sequence.length, tables)
+
+    def batch(self, parts: Iterable[tuple[CachedSequence, Sequence[int], int]]) -> StepBatch:
+        """One step of new ids for each sequence, whose rows were reserved; of each part's rows the last
+        n_logits want logits."""
+        ids, positions, logit_rows, steps = array("i"), array("i"), array("i"), []
+        for sequence, new, n_logits in parts:
+            steps.append(self.step(sequence, len(ids), len(new)))
+            ids.extend(new)
+            positions.extend(range(sequence.length, sequence.length + len(new)))
+            logit_rows.extend(range(len(ids) - n_logits, len(ids)))
+        return StepBatch(ids, positions, positions, tuple(steps), logit_rows)
 
     def commit(self, sequence: CachedSequence, ids: Sequence[int]) -> None:
         """The rows of these ids are in the cache now. Old blocks of windowed groups become free."""
