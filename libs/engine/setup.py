@@ -1,7 +1,7 @@
-"""The native extension. Everything else about the package is in pyproject.toml.
+"""The native extensions. Everything else about the package is in pyproject.toml.
 
 Without a compiler the package installs and runs on numpy. MINFER_REQUIRE_NATIVE=1 makes a failed build
-fatal. The C library under csrc/ is compiled into the extension, all files at once.
+fatal. The C library under csrc/ is compiled into the backend's extension, all files at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 _HERE = Path(__file__).resolve().parent
-_MODULE = "minfer.engine.backends.native._native"
+_BACKEND = "minfer.engine.backends.native._native"
+_STRINGS = "minfer.engine.tokenizer._strings"
 _LIMITED = "0x030b0000"  # Python 3.11: one binary for it and all later ones
 
 
@@ -28,7 +29,7 @@ def _relative(pattern: str) -> list[str]:
 class ParallelBuild(build_ext):
     """Compiles the C files of an extension at the same time."""
 
-    def build_extension(self, ext: Extension) -> None:
+    def build_extensions(self) -> None:
         """As setuptools does, with the compiler's loop over files spread over threads."""
         compile_all = self.compiler.compile
 
@@ -38,7 +39,7 @@ class ParallelBuild(build_ext):
             return [name for part in parts for name in part]
 
         self.compiler.compile = compile_in_parallel
-        super().build_extension(ext)
+        super().build_extensions()
 
 
 class Abi3Wheel(bdist_wheel):
@@ -50,15 +51,15 @@ class Abi3Wheel(bdist_wheel):
         return ("cp311", "abi3", system) if python.startswith("cp") else (python, abi, system)
 
 
-def _extension() -> Extension:
+def _extension(module: str, sources: list[str]) -> Extension:
     is_msvc = sys.platform == "win32"
     flags = [] if is_msvc else ["-O3", "-std=c11", "-ffp-contract=off", "-fvisibility=hidden", "-g0"]
     macros = [("Py_LIMITED_API", _LIMITED)]
     if os.environ.get("MINFER_PROFILE"):
         macros.append(("MINFER_PROFILE", "1"))
     return Extension(
-        _MODULE,
-        sources=[*_relative("src/**/*.pyx"), *_relative("csrc/*.c")],
+        module,
+        sources=[f"src/{module.replace('.', '/')}.pyx", *sources],
         depends=[*_relative("csrc/*.h"), *_relative("src/**/*.pxd")],
         include_dirs=["csrc"],
         define_macros=macros,
@@ -73,7 +74,8 @@ def _extensions() -> list[Extension]:
         return []  # POSIX threads and mmap
     from Cython.Build import cythonize
 
-    built: list[Extension] = cythonize([_extension()], build_dir="build", include_path=["src"])
+    extensions = [_extension(_BACKEND, _relative("csrc/*.c")), _extension(_STRINGS, [])]
+    built: list[Extension] = cythonize(extensions, build_dir="build", include_path=["src"])
     for extension in built:  # cythonize() makes new ones and forgets `optional`
         extension.optional = os.environ.get("MINFER_REQUIRE_NATIVE") != "1"
     return built

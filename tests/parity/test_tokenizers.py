@@ -16,6 +16,7 @@ import pytest
 
 from minfer.engine.tokenizer import Tokenizer, load_tokenizer
 from minfer.engine.tokenizer.pretokenizers import PRE_TOKENIZERS
+from minfer.engine.tokenizer.string_table import read_string_table
 from minfer.gguf import open_gguf
 from parity.llamacpp import LlamaModel
 from paths import real_model, shared
@@ -161,9 +162,9 @@ def test_every_pre_tokenizer(pre: str) -> None:
 
     ours = _ours("gpt-2")
     with open_gguf(path) as file:
-        merges = file.metadata.strings("tokenizer.ggml.merges")
+        ranks = read_string_table(file.metadata, "tokenizer.ggml.merges", keeps_first=True)
         ids = {ours.token_text(i): i for i in range(ours.n_vocab)}
-        rule = ByteLevelBPE(ids, merges, PRE_TOKENIZERS[pre])
+        rule = ByteLevelBPE(ids, ranks, PRE_TOKENIZERS[pre])
     with LlamaModel(path, vocab_only=True, overrides={"tokenizer.ggml.pre": pre}) as reference:
         # llama.cpp's regex engine takes milliseconds for each string of the narrowed ones.
         for drawn in _random_texts(pre, 100 if pre in _NARROWED else _N_STRINGS // 3):

@@ -9,14 +9,19 @@ import pytest
 
 from minfer.engine.tokenizer.byte_bpe import BYTE_ALPHABET, ByteLevelBPE, piece_of
 from minfer.engine.tokenizer.pretokenizers import PreTokenizer
+from minfer.engine.tokenizer.string_table import PlainStringTable, StringTable
 
 _WHOLE = PreTokenizer((r"[\s\S]+",))
+
+
+def _ranks(*merges: str) -> StringTable:
+    return PlainStringTable([merge.encode() for merge in merges], keeps_first=True)
 
 
 def _bpe(*merges: str, rule: PreTokenizer = _WHOLE, extra: tuple[str, ...] = ()) -> ByteLevelBPE:
     """Each byte is the token of its own number, then one id for each merge, then the extra spellings."""
     spellings = [*BYTE_ALPHABET, *(merge.replace(" ", "") for merge in merges), *extra]
-    return ByteLevelBPE({text: i for i, text in enumerate(spellings)}, merges, rule)
+    return ByteLevelBPE({text: i for i, text in enumerate(spellings)}, _ranks(*merges), rule)
 
 
 def test_the_lowest_rank_goes_first_even_to_the_right() -> None:
@@ -32,12 +37,12 @@ def test_merges_build_on_merges() -> None:
 
 
 def test_a_pair_listed_twice_has_its_first_rank() -> None:
-    bpe = ByteLevelBPE({"a": 0, "b": 1, "c": 2, "ab": 3, "bc": 4}, ["a b", "b c", "a b"], _WHOLE)
+    bpe = ByteLevelBPE({"a": 0, "b": 1, "c": 2, "ab": 3, "bc": 4}, _ranks("a b", "b c", "a b"), _WHOLE)
     assert bpe.encode("abc") == [3, 2]
 
 
 def test_a_merge_without_a_token_falls_back_to_bytes() -> None:
-    assert ByteLevelBPE({"a": 0, "b": 1}, ["a b"], _WHOLE).encode("ab") == [0, 1]
+    assert ByteLevelBPE({"a": 0, "b": 1}, _ranks("a b"), _WHOLE).encode("ab") == [0, 1]
 
 
 def test_a_space_is_written_as_a_g_with_a_dot() -> None:

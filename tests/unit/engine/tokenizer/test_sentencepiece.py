@@ -7,12 +7,13 @@ import random
 import pytest
 
 from minfer.engine.tokenizer.sentencepiece import SentencePiece, word_pattern
+from minfer.engine.tokenizer.vocabulary import Spellings
 
 
 def _spm(scores: dict[str, float], unknown: int | None = None) -> SentencePiece:
     """Ids in the order of the dictionary."""
-    ids = {text: i for i, text in enumerate(scores)}
-    return SentencePiece(ids, list(scores.values()), adds_space_prefix=False, unknown=unknown)
+    spellings = Spellings.of(list(scores))
+    return SentencePiece(spellings, list(scores.values()), adds_space_prefix=False, unknown=unknown)
 
 
 def test_the_best_score_goes_first_even_to_the_right() -> None:
@@ -47,7 +48,7 @@ def test_characters_without_a_token_become_bytes_else_the_unknown_token() -> Non
     ],
 )
 def test_words_end_where_no_token_reaches_across(spellings: list[str], text: str, words: list[str]) -> None:
-    assert word_pattern({spelling: i for i, spelling in enumerate(spellings)}).findall(text) == words
+    assert word_pattern(Spellings.of(spellings)).findall(text) == words
 
 
 @pytest.mark.parametrize("seed", range(20))

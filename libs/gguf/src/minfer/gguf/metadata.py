@@ -153,6 +153,14 @@ class Metadata(Mapping[str, Value]):
         entry = self._entries[key]
         return _byte_strings(bytes(self._data[entry.start : entry.end]), entry.n)
 
+    def string_span(self, key: str) -> tuple[Data, int]:
+        """The strings of `key` as they stand in the file, each behind its length in 8 bytes, and how many.
+
+        Raises as `strings` does.
+        """
+        self._check(key, frozenset({ValueType.STRING}), "an array of strings", element=True)
+        return self.raw(key), self._entries[key].n
+
     def _read(self, key: str, default: object, kinds: frozenset[ValueType], wanted: str) -> object:
         if key not in self._entries and default is not _REQUIRED:
             return default

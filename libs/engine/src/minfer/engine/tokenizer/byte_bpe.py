@@ -6,11 +6,11 @@ and the adjacent pair of the lowest rank is merged until no pair has one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Final
 
-from minfer.engine.tokenizer.merging import merge
+from minfer.engine.tokenizer.merging import Numbers, merge
 from minfer.engine.tokenizer.pretokenizers import PreTokenizer, compile_splitter
 
 _CACHED_WORDS: Final = 1 << 16
@@ -39,15 +39,14 @@ def piece_of(text: str) -> bytes:
 
 class ByteLevelBPE:
     """Encodes text without special tokens. `ids`: tokens by spelling, without the ones that are hidden
-    from text; `merges`: "left right" by ascending rank."""
+    from text; `ranks` of merges by "left right"."""
 
     adds_space_prefix = False
 
-    def __init__(self, ids: Mapping[str, int], merges: Sequence[str], rule: PreTokenizer) -> None:
+    def __init__(self, ids: Numbers, ranks: Numbers, rule: PreTokenizer) -> None:
         self._ids = ids
         self._ignore_merges = rule.ignore_merges
-        # Backwards, so that of equal merges the first one's rank stays.
-        self._ranks = dict(zip(reversed(merges), range(len(merges) - 1, -1, -1), strict=True))
+        self._ranks = ranks
         self._rule = rule
         self._split: Callable[[str], list[str]] | None = None
         self._cache: dict[str, tuple[int, ...]] = {}
@@ -69,10 +68,8 @@ class ByteLevelBPE:
 
     def _encode_word(self, word: str) -> tuple[int, ...]:
         spelled = word.encode().decode("latin-1").translate(_TO_ALPHABET)
-        if self._ignore_merges and spelled in self._ids:
-            ids: tuple[int, ...] = (self._ids[spelled],)
-        else:
-            ids = tuple(self._ids_of(merge(list(spelled), self._cost)))
+        whole = self._ids.get(spelled) if self._ignore_merges else None
+        ids = (whole,) if whole is not None else tuple(self._ids_of(merge(list(spelled), self._cost)))
         if len(word) <= _CACHED_LENGTH:
             if len(self._cache) >= _CACHED_WORDS:
                 self._cache.clear()
@@ -82,11 +79,11 @@ class ByteLevelBPE:
     def _ids_of(self, symbols: Sequence[str]) -> list[int]:
         ids: list[int] = []
         for symbol in symbols:
-            if symbol in self._ids:
-                ids.append(self._ids[symbol])
-            else:
-                ids += [self._ids[character] for character in symbol if character in self._ids]
+            token = self._ids.get(symbol)
+            found = map(self._ids.get, symbol) if token is None else (token,)
+            ids += [one for one in found if one is not None]
         return ids
 
     def _cost(self, left: str, right: str) -> float:
-        return self._ranks.get(f"{left} {right}", inf)
+        rank = self._ranks.get(f"{left} {right}")
+        return inf if rank is None else rank

@@ -8,8 +8,9 @@ from minfer.engine.tokenizer.byte_bpe import ByteLevelBPE
 from minfer.engine.tokenizer.errors import UnsupportedTokenizerError, VocabularyError
 from minfer.engine.tokenizer.pretokenizers import pre_tokenizer
 from minfer.engine.tokenizer.sentencepiece import SentencePiece
+from minfer.engine.tokenizer.string_table import read_string_table
 from minfer.engine.tokenizer.tokenizer import IdsOnly, Tokenizer
-from minfer.engine.tokenizer.vocabulary import HIDDEN, Vocabulary, read_vocabulary
+from minfer.engine.tokenizer.vocabulary import HIDDEN, Spellings, Vocabulary, read_vocabulary
 from minfer.gguf import Metadata
 
 _MOST_TOKENS: Final = 1 << 22  # bounds the memory that a lying file can cost
@@ -41,10 +42,10 @@ def load_tokenizer(metadata: Metadata) -> Tokenizer:
 def _byte_level_bpe(metadata: Metadata) -> Tokenizer:
     rule = pre_tokenizer(metadata.string("tokenizer.ggml.pre", "default"))
     vocabulary = read_vocabulary(metadata, _BYTE_BPE_ROLES)
-    merges = metadata.strings("tokenizer.ggml.merges")
+    ranks = read_string_table(metadata, "tokenizer.ggml.merges", keeps_first=True)
     return Tokenizer(
         vocabulary,
-        ByteLevelBPE(_spellable(vocabulary), merges, rule),
+        ByteLevelBPE(_spellable(vocabulary), ranks, rule),
         adds_bos=metadata.boolean("tokenizer.ggml.add_bos_token", rule.adds_bos),
         adds_eos=metadata.boolean("tokenizer.ggml.add_eos_token", False),
     )
@@ -53,9 +54,9 @@ def _byte_level_bpe(metadata: Metadata) -> Tokenizer:
 def _sentencepiece(metadata: Metadata) -> Tokenizer:
     vocabulary = read_vocabulary(metadata, _SENTENCEPIECE_ROLES)
     scores = metadata.numbers("tokenizer.ggml.scores")
-    if len(scores) < len(vocabulary.texts):
+    if len(scores) < len(vocabulary.spellings):
         raise VocabularyError(
-            f"the vocabulary has {len(vocabulary.texts)} tokens and the scores of {len(scores)}",
+            f"the vocabulary has {len(vocabulary.spellings)} tokens and the scores of {len(scores)}",
             hint="download the file again or convert the model anew",
         )
     rule = SentencePiece(
@@ -91,13 +92,10 @@ def _nameless(metadata: Metadata) -> Vocabulary:
             f"the file claims a vocabulary of {n} tokens; {_MOST_TOKENS} is the most there can be",
             hint="download the file again or convert the model anew",
         )
-    return Vocabulary([""] * n, bytes(n), {}, {}, frozenset(), frozenset())
+    return Vocabulary(Spellings.of([""] * n), bytes(n), {}, frozenset(), frozenset())
 
 
-def _spellable(vocabulary: Vocabulary) -> dict[str, int]:
+def _spellable(vocabulary: Vocabulary) -> Spellings:
     """Tokens that text may become. llama.cpp's merges could reach a control token by its spelling; ours
     must not, or a user could type one."""
-    ids = dict(vocabulary.ids)
-    for token in vocabulary.ids_of_kind(HIDDEN):
-        ids.pop(vocabulary.texts[token], None)
-    return ids
+    return vocabulary.spellings.without(vocabulary.ids_of_kind(HIDDEN))

@@ -9,10 +9,18 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from math import inf
-from typing import Final
+from typing import Final, Protocol
 
 Cost = Callable[[str, str], float]
 """What merging two neighbours costs; math.inf where they do not merge."""
+
+
+class Numbers(Protocol):
+    """Ids or ranks by text; a dictionary will do."""
+
+    def get(self, key: str, /) -> int | None:
+        """The number of a text, or None."""
+
 
 _LONG: Final = 64
 """Symbols from which a heap is faster than rescanning a list."""

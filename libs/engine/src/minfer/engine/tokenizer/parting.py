@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from operator import itemgetter
 from typing import Final
 
@@ -23,12 +24,17 @@ class SpecialTokens:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         special = vocabulary.special_ids()
-        self._ids = {vocabulary.texts[i]: i for i in special}
+        self._ids = {vocabulary.spellings[i]: i for i in special}
         self._hidden = frozenset(i for i in special if vocabulary.kinds[i] & HIDDEN)
         self._right_strips = vocabulary.right_strips
-        visible = [text for text, i in self._ids.items() if i not in self._hidden]
-        self._visible = _Finder(visible)
-        self._every = _Finder(list(self._ids))
+
+    @cached_property
+    def _visible(self) -> _Finder:
+        return _Finder([text for text, i in self._ids.items() if i not in self._hidden])
+
+    @cached_property
+    def _every(self) -> _Finder:
+        return _Finder(list(self._ids))
 
     def part(self, pieces: Sequence[tuple[str, bool]]) -> list[str | int]:
         """The joined pieces as texts and token ids in order; no text is empty.

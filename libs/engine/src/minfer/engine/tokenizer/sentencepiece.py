@@ -6,12 +6,13 @@ White space is written as ▁; a character that no token spells becomes byte tok
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from math import inf
 from typing import Final
 
 from minfer.engine.tokenizer.merging import merge
+from minfer.engine.tokenizer.vocabulary import Spellings
 
 _SPACE: Final = "▁"
 _CACHED_WORDS: Final = 1 << 16
@@ -21,19 +22,19 @@ _CACHED_LENGTH: Final = 64
 class SentencePiece:
     """Encodes text without special tokens.
 
-    `ids`: tokens by spelling, without the ones that are hidden from text; `scores` by id; unknown: the id
-    for bytes without a token of their own, or None to leave them out.
+    `spellings`: without the ones that are hidden from text; `scores` by id; unknown: the id for bytes
+    without a token of their own, or None to leave them out.
     """
 
     def __init__(
         self,
-        ids: Mapping[str, int],
+        spellings: Spellings,
         scores: Sequence[float],
         *,
         adds_space_prefix: bool,
         unknown: int | None = None,
     ) -> None:
-        self._ids, self._scores = ids, scores
+        self._ids, self._scores = spellings, scores
         self.adds_space_prefix = adds_space_prefix
         self._unknown = unknown
         self._words: re.Pattern[str] | None = None
@@ -57,10 +58,8 @@ class SentencePiece:
     def _encode_word(self, word: str) -> tuple[int, ...]:
         ids: list[int] = []
         for symbol in merge(list(word), self._cost):
-            if symbol in self._ids:
-                ids.append(self._ids[symbol])
-            else:
-                ids += self._byte_ids(symbol)
+            token = self._ids.get(symbol)
+            ids += self._byte_ids(symbol) if token is None else [token]
         if len(word) <= _CACHED_LENGTH:
             if len(self._cache) >= _CACHED_WORDS:
                 self._cache.clear()
@@ -68,26 +67,26 @@ class SentencePiece:
         return tuple(ids)
 
     def _byte_ids(self, symbol: str) -> list[int]:
-        found = [self._ids.get(f"<0x{byte:02X}>", self._unknown) for byte in symbol.encode()]
-        return [token for token in found if token is not None]
+        found = [self._ids.get(f"<0x{byte:02X}>") for byte in symbol.encode()]
+        ids = [self._unknown if token is None else token for token in found]
+        return [token for token in ids if token is not None]
 
     def _cost(self, left: str, right: str) -> float:
         token = self._ids.get(left + right)
         return inf if token is None else -self._scores[token]
 
 
-def word_pattern(spellings: Mapping[str, int]) -> re.Pattern[str]:
+def word_pattern(spellings: Spellings) -> re.Pattern[str]:
     """A pattern that cuts escaped text where no token reaches across, so that words can be done one by one.
 
     That is before a ▁ that follows something else, unless some token has that something inside it with a
     ▁ behind (gemma has `>▁</`), and around newlines if no token mixes them with other characters.
     """
     bridges: set[str] = set()
-    for text in [text for text in spellings if text.rfind(_SPACE) > 0]:
+    for text in spellings.containing(_SPACE, start=1):
         bridges.update(a for a, b in pairwise(text) if b == _SPACE != a)
-    with_newline = [text for text in spellings if "\n" in text]
     plain = f"[^{_SPACE}\n]"
-    if any(text.strip("\n") for text in with_newline):
+    if any(text.strip("\n") for text in spellings.containing("\n")):
         plain = f"[^{_SPACE}]"
     if bridges:
         plain = f"(?:{plain}|(?<=[{re.escape(''.join(sorted(bridges)))}]){_SPACE}+)"

@@ -41,7 +41,7 @@ class Tokenizer:
         self._special: SpecialTokens | None = None
         self._pieces: dict[int, bytes] = {}
         roles = vocabulary.roles
-        self.n_vocab = len(vocabulary.texts)
+        self.n_vocab = len(vocabulary.spellings)
         self.bos, self.eos = roles.get("bos"), roles.get("eos")
         self.eot, self.eom = roles.get("eot"), roles.get("eom")
         self.unk, self.pad = roles.get("unk"), roles.get("pad")
@@ -107,7 +107,7 @@ class Tokenizer:
     def _make_piece(self, token: int) -> bytes:
         if not 0 <= token < self.n_vocab:
             raise IndexError(f"token {token} is outside a vocabulary of {self.n_vocab}")
-        text, kind = self._vocabulary.texts[token], self._vocabulary.kinds[token]
+        text, kind = self._vocabulary.spellings[token], self._vocabulary.kinds[token]
         if kind & (HIDDEN | Kind.USER_DEFINED):
             return text.encode()
         if kind & Kind.BYTE:
@@ -131,11 +131,11 @@ class Tokenizer:
 
     def token_text(self, token: int) -> str:
         """The token as the vocabulary spells it."""
-        return self._vocabulary.texts[token]
+        return self._vocabulary.spellings[token]
 
     def id_of(self, text: str) -> int | None:
         """The id of the token that the vocabulary spells so."""
-        return self._vocabulary.ids.get(text)
+        return self._vocabulary.spellings.get(text)
 
 
 class IdsOnly:

@@ -1,19 +1,22 @@
 """The vocabulary of a model: texts, kinds, and the roles of special tokens, read from GGUF metadata.
 
-Loading is on the way to the first token, so everything here is one pass in C over lists and bytes: a
-vocabulary of 262,144 takes a few hundredths of a second.
+Loading is on the way to the first token, so nothing here makes an object for every token: a vocabulary of
+262,144 takes a hundredth of a second.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final
 
 from minfer.engine.tokenizer import special_texts
 from minfer.engine.tokenizer.errors import VocabularyError
+from minfer.engine.tokenizer.string_table import PlainStringTable, StringTable, read_string_table
 from minfer.gguf import Metadata
 
 
@@ -51,15 +54,48 @@ _KEYS: Final = {
 }
 
 
+class Spellings:
+    """How tokens are spelled: texts by id, and ids by text (of equal texts the last one's)."""
+
+    def __init__(self, table: StringTable, hidden: frozenset[str] = frozenset()) -> None:
+        """hidden: texts that are not found."""
+        self._table = table
+        self._hidden = hidden
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> Spellings:
+        """The spellings of the ids 0, 1, …"""
+        return cls(PlainStringTable([text.encode() for text in texts]))
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __getitem__(self, token: int) -> str:
+        """The text of a token; one that the file left empty gets a name, as llama.cpp's does."""
+        spelled = self._table[token]
+        return spelled.decode("utf-8", "replace") if spelled else f"[EMPTY_{token}]"
+
+    def get(self, text: str) -> int | None:
+        """The id of the token that is spelled so."""
+        return None if text in self._hidden else self._table.get(text)
+
+    def without(self, tokens: Sequence[int]) -> Spellings:
+        """The same, but texts of these tokens are not found."""
+        return Spellings(self._table, self._hidden | {self[token] for token in tokens})
+
+    def containing(self, part: str, start: int = 0) -> list[str]:
+        """The texts that can be found and hold `part` at byte `start` or behind."""
+        texts = [self[token] for token in self._table.containing(part.encode(), start)]
+        return [text for text in texts if text not in self._hidden]
+
+
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """texts[id]; kinds[id] as bits of Kind; ids by text (the last of equal texts); roles by name (bos,
-    eos, eot, eom, unk, pad, fim_…; absent ones are missing); right_strips: special tokens that swallow
-    the white space after them."""
+    """spellings; kinds[id] as bits of Kind; roles by name (bos, eos, eot, eom, unk, pad, fim_…; absent ones
+    are missing); right_strips: special tokens that swallow the white space after them."""
 
-    texts: Sequence[str]
+    spellings: Spellings
     kinds: bytes
-    ids: Mapping[str, int]
     roles: Mapping[str, int]
     end_of_generation: frozenset[int]
     right_strips: frozenset[int]
@@ -79,16 +115,13 @@ def read_vocabulary(metadata: Metadata, default_roles: Mapping[str, int]) -> Voc
 
     Raises VocabularyError, or minfer.gguf's errors for absent or mistyped keys.
     """
-    texts = list(metadata.strings("tokenizer.ggml.tokens"))
-    ids = dict(zip(texts, range(len(texts)), strict=True))
-    if "" in ids:
-        texts = [text or f"[EMPTY_{i}]" for i, text in enumerate(texts)]
-        ids = dict(zip(texts, range(len(texts)), strict=True))
-    kinds = _read_kinds(metadata, len(texts))
-    roles = _read_roles(metadata, len(texts), default_roles)
-    _add_roles_by_text(ids, roles, kinds)
-    ends = _ends_of_generation(ids, roles, kinds)
-    return Vocabulary(texts, bytes(kinds), ids, roles, frozenset(ends), _right_strips(metadata, ids, kinds))
+    spellings = Spellings(read_string_table(metadata, "tokenizer.ggml.tokens"))
+    kinds = _read_kinds(metadata, len(spellings))
+    roles = _read_roles(metadata, len(spellings), default_roles)
+    _add_roles_by_text(spellings, roles, kinds)
+    ends = _ends_of_generation(spellings, roles, kinds)
+    strips = _right_strips(metadata, spellings, kinds)
+    return Vocabulary(spellings, bytes(kinds), roles, frozenset(ends), strips)
 
 
 def _read_kinds(metadata: Metadata, n: int) -> bytearray:
@@ -100,13 +133,15 @@ def _read_kinds(metadata: Metadata, n: int) -> bytearray:
             f"the vocabulary has {n} tokens and the types of {len(types)}",
             hint="download the file again or convert the model anew",
         )
-    try:
-        return bytearray(list(types[:n])).translate(_KIND_OF_TYPE)
-    except ValueError:
+    assert isinstance(types, array)  # what integers() gives; nothing is made for each of them here
+    data, width = types[:n].tobytes(), types.itemsize
+    low = 0 if sys.byteorder == "little" else width - 1
+    if any(data[place::width].strip(b"\0") for place in range(width) if place != low):
         raise VocabularyError(
             f"a token has a type outside 0 to 255: {max(types, key=abs)}",
             hint="download the file again or convert the model anew",
-        ) from None
+        )
+    return bytearray(data[low::width]).translate(_KIND_OF_TYPE)
 
 
 def _read_roles(metadata: Metadata, n: int, defaults: Mapping[str, int]) -> dict[str, int]:
@@ -120,7 +155,7 @@ def _read_roles(metadata: Metadata, n: int, defaults: Mapping[str, int]) -> dict
     return roles
 
 
-def _add_roles_by_text(ids: Mapping[str, int], roles: dict[str, int], kinds: bytearray) -> None:
+def _add_roles_by_text(spellings: Spellings, roles: dict[str, int], kinds: bytearray) -> None:
     by_text = {
         "eot": special_texts.END_OF_TURN,
         "eom": (special_texts.END_OF_MESSAGE,),
@@ -128,19 +163,24 @@ def _add_roles_by_text(ids: Mapping[str, int], roles: dict[str, int], kinds: byt
     }
     for role, texts in by_text.items():
         if role not in roles:
-            found = next((ids[text] for text in texts if text in ids), None)
+            found = next(iter(_found(spellings, texts).values()), None)
             if found is not None:
                 roles[role] = found
                 kinds[found] |= Kind.CONTROL
 
 
-def _ends_of_generation(ids: Mapping[str, int], roles: Mapping[str, int], kinds: bytearray) -> set[int]:
-    by_text = {text: ids[text] for text in special_texts.END_OF_GENERATION if text in ids}
+def _found(spellings: Spellings, texts: Iterable[str]) -> dict[str, int]:
+    """The ids of those texts that are tokens, in their order."""
+    numbered = ((text, spellings.get(text)) for text in texts)
+    return {text: token for text, token in numbered if token is not None}
+
+
+def _ends_of_generation(spellings: Spellings, roles: Mapping[str, int], kinds: bytearray) -> set[int]:
+    by_text = _found(spellings, special_texts.END_OF_GENERATION)
     for token in by_text.values():
         kinds[token] |= Kind.CONTROL
-    for text in special_texts.ALWAYS_VISIBLE:
-        if text in ids:
-            kinds[ids[text]] = Kind.USER_DEFINED
+    for token in _found(spellings, special_texts.ALWAYS_VISIBLE).values():
+        kinds[token] = Kind.USER_DEFINED
     ends = set(by_text.values())
     ends.update(roles[role] for role in ("eos", "eot", "eom", *special_texts.INFILL_ENDS) if role in roles)
     for text, companies in special_texts.NOT_AN_END:
@@ -150,10 +190,10 @@ def _ends_of_generation(ids: Mapping[str, int], roles: Mapping[str, int], kinds:
     return ends
 
 
-def _right_strips(metadata: Metadata, ids: Mapping[str, int], kinds: bytearray) -> frozenset[int]:
+def _right_strips(metadata: Metadata, spellings: Spellings, kinds: bytearray) -> frozenset[int]:
     """Phi-3's tokenizer.json marks its special tokens as swallowing white space; GGUF has no key for it."""
     name = metadata.string("general.name", "").lower()
     if "phi-3" not in name and "phi3" not in name:
         return frozenset()
     special = {i for i, kind in enumerate(kinds) if kind & _SPECIAL}
-    return frozenset(special - {ids[text] for text in ("<unk>", "<s>", "<|endoftext|>") if text in ids})
+    return frozenset(special - set(_found(spellings, ("<unk>", "<s>", "<|endoftext|>")).values()))
