@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -67,6 +66,8 @@ def _report(error: Exception, *, verbose: bool) -> int:
 def _unexpected(error: Exception, *, verbose: bool) -> int:
     click.echo(f"Error: unexpected failure: {type(error).__name__}: {error}", err=True)
     if verbose:
+        import traceback
+
         traceback.print_exception(error, file=sys.stderr)
     else:
         click.echo("Hint: run again with --verbose for the details to report", err=True)

@@ -17,7 +17,6 @@ from minfer.core.errors import ModelFileError
 from minfer.engine.architectures import BuildOptions, Family, find
 from minfer.engine.backends import Choice, choice
 from minfer.engine.backends.step import CompileOptions, Program
-from minfer.engine.chat import ChatTemplate
 from minfer.engine.graph.ops import Head
 from minfer.engine.kv_cache import KVCache
 from minfer.engine.machine import available_memory, cpu_budget
@@ -28,8 +27,8 @@ from minfer.gguf import GGUFFile, open_gguf
 if TYPE_CHECKING:
     from os import PathLike
     from types import TracebackType
-    from typing import Any
 
+    from minfer.engine.chat import ChatTemplate
     from minfer.engine.graph.ops import Graph
 
 
@@ -88,7 +87,7 @@ class OpenedModel:
         self.file = file
         self.options = options
         self.architecture = file.metadata.string("general.architecture")
-        self._family: Family[Any] = find(self.architecture)
+        self._family: Family = find(self.architecture)
         self._choice: Choice = choice(options.backend)
         budget = cpu_budget()
         self.n_threads = options.n_threads or budget.n_threads
@@ -122,6 +121,8 @@ class OpenedModel:
     @cached_property
     def chat_template(self) -> ChatTemplate | None:
         """The file's chat template, or None when it has none."""
+        from minfer.engine.chat import ChatTemplate
+
         return ChatTemplate.from_metadata(self.file.metadata, self.tokenizer)
 
     @cached_property
@@ -209,7 +210,6 @@ class Model:
         self.file = opened.file
         self.graph = opened.graph
         self.tokenizer = opened.tokenizer
-        self.chat_template = opened.chat_template
         self.program = program
         self.architecture = opened.architecture
         self.n_ctx_train = opened.n_ctx_train
@@ -222,6 +222,13 @@ class Model:
         self.max_tokens = planner.options.max_tokens
         self.max_logit_rows = planner.options.max_logit_rows
         self._planner = replace(planner)
+
+    @cached_property
+    def chat_template(self) -> ChatTemplate | None:
+        """The file's chat template, or None when it has none."""
+        from minfer.engine.chat import ChatTemplate
+
+        return ChatTemplate.from_metadata(self.file.metadata, self.tokenizer)
 
     def new_cache(self, n_ctx: int, n_sequences: int = 1, *, is_shared: bool = False) -> KVCache:
         """A KV cache for n_sequences contexts of n_ctx positions each, or together (is_shared).

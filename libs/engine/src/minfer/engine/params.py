@@ -6,7 +6,6 @@ else lists them. Adding a knob is adding a field.
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -290,7 +289,9 @@ def field_of(name: str) -> str:
     known = name.replace("-", "_").lstrip("_")
     if known in _FIELD_OF:
         return _FIELD_OF[known]
-    near = difflib.get_close_matches(known, _FIELD_OF, n=1)
+    from difflib import get_close_matches
+
+    near = get_close_matches(known, _FIELD_OF, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(KNOBS)}"
     raise ParameterError(name, f"there is no generation parameter {name!r}", hint=hint)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from minfer.core.reference import NameReference, PathReference, Reference, parse_reference
-from minfer.store.catalog import Catalog, read_catalog
-from minfer.store.locks import Hold
 from minfer.store.progress import OnProgress, ignore_progress
-from minfer.store.resolution import Fetch, decide
 from minfer.store.settings import Settings, expand_user
+
+if TYPE_CHECKING:
+    from minfer.store.locks import Hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,13 @@ def resolve(
     settings = settings or Settings.of()
     parsed = parse_reference(reference)
     existing = existing_path(parsed, settings)
-    needs_catalog = existing is None and not isinstance(parsed, PathReference)
-    catalog = read_catalog(settings.cache, with_sizes=False) if needs_catalog else Catalog(settings.cache)
+    if existing is not None:
+        return Resolved(existing, "path", parsed)
+    from minfer.store.catalog import Catalog, read_catalog
+    from minfer.store.resolution import Fetch, decide
+
+    is_path = isinstance(parsed, PathReference)
+    catalog = Catalog(settings.cache) if is_path else read_catalog(settings.cache, with_sizes=False)
     outcome = decide(parsed, existing, catalog, offline=settings.offline)
     if isinstance(outcome, Fetch):
         return Resolved(_fetched(str(parsed), settings, on_progress), "fetched", parsed)
@@ -78,10 +84,10 @@ def existing_path(reference: Reference, settings: Settings) -> Path | None:
 
 def hold(resolved: Resolved, settings: Settings | None = None) -> Hold | None:
     """Keep the model from being removed while the result lives; None for a file outside the cache."""
-    from minfer.store.file_sets import lock_name
-    from minfer.store.locks import hold as hold_model
-
     settings = settings or Settings.of()
     if not resolved.path.is_relative_to(settings.cache):
         return None
+    from minfer.store.file_sets import lock_name
+    from minfer.store.locks import hold as hold_model
+
     return hold_model(settings.cache, lock_name(str(resolved.path.relative_to(settings.cache))))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +48,8 @@ def cache_directory(environment: Mapping[str, str]) -> Path:
 
 def _temporary_directory() -> Path:
     """This user's directory below the temporary one, which everybody may write to."""
+    import tempfile
+
     directory = Path(tempfile.gettempdir()) / f"minfer-{os.getuid()}"
     try:
         status = directory.lstat()

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from minfer.core.errors import UsageError
-from minfer.engine import LoadOptions
-from minfer.engine.speculation import DEFAULT_N_DRAFT, DraftModel, NgramDrafter, check_vocabulary
 
 if TYPE_CHECKING:
     from minfer.engine.generation import Drafter
@@ -39,24 +37,28 @@ def drafting(settings: RunSettings, model: Model, n_ctx: int, status: Status) ->
 
     One generation at a time may use a draft model.
     """
+    if settings.spec is None:
+        yield lambda: None
+        return
+    from minfer.engine.speculation import DEFAULT_N_DRAFT, DraftModel, NgramDrafter
+
     n_draft = settings.spec_n or DEFAULT_N_DRAFT
-    if settings.spec is not None and not model.is_batch_invariant:
+    if not model.is_batch_invariant:
         status.say(f"Note: on {model.backend_name} the text may differ from that without --spec")
-    match settings.spec:
-        case None:
-            yield lambda: None
-        case "ngram":
-            yield lambda: NgramDrafter(n_draft)
-        case reference:
-            with _draft_model(reference, settings, model, n_ctx, status) as (draft, n_ctx_draft):
-                cache = draft.new_cache(n_ctx_draft)
-                yield lambda: DraftModel(draft, cache, n_ctx_draft, n_draft)
+    if settings.spec == "ngram":
+        yield lambda: NgramDrafter(n_draft)
+        return
+    with _draft_model(settings.spec, settings, model, n_ctx, status) as (draft, n_ctx_draft):
+        cache = draft.new_cache(n_ctx_draft)
+        yield lambda: DraftModel(draft, cache, n_ctx_draft, n_draft)
 
 
 @contextmanager
 def _draft_model(
     reference: str, settings: RunSettings, model: Model, n_ctx: int, status: Status
 ) -> Iterator[tuple[Model, int]]:
+    from minfer.engine import LoadOptions
+    from minfer.engine.speculation import check_vocabulary
     from minfer.run.opening import opened_for
 
     options = LoadOptions(n_threads=settings.n_threads, kv_type=settings.kv_type, max_logit_rows=1)

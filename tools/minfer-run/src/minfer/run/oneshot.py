@@ -15,7 +15,6 @@ from minfer.engine.generate import GenerationLoop, PromptTooLongError
 from minfer.engine.generation import Generation, Request
 from minfer.engine.params import GenerationParams, with_seed
 from minfer.run.drafting import drafting
-from minfer.run.explain import explain
 from minfer.run.opening import find_model, open_path
 from minfer.run.output import SINKS, Sink
 from minfer.run.prompt import read_prompt
@@ -45,6 +44,8 @@ def run(settings: RunSettings) -> int:
         params = with_seed(settings.params)
         n_ctx = settle_n_ctx(params, len(ids), opened.n_ctx_train)
         if settings.explain:
+            from minfer.run.explain import explain
+
             explain(settings, resolved, opened, len(ids), n_ctx)
             return 0
         opened.plan(n_ctx).check()

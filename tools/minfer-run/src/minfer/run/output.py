@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Protocol
 
@@ -41,6 +40,8 @@ class JsonLinesSink:
 
     def take(self, event: Event) -> None:
         """Write the event as one line."""
+        import json
+
         sys.stdout.buffer.write(json.dumps(_as_json(event), ensure_ascii=False).encode() + b"\n")
         sys.stdout.buffer.flush()
 

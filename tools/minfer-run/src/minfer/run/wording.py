@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from minfer.core.errors import UsageError
-from minfer.engine.chat import ChatTemplate, Message
 
 if TYPE_CHECKING:
+    from minfer.engine.chat import ChatTemplate, Message
     from minfer.engine.model import OpenedModel
     from minfer.run.settings import RunSettings
     from minfer.run.status import Status
@@ -24,6 +24,8 @@ def find_template(opened: OpenedModel, settings: RunSettings) -> ChatTemplate | 
     if not settings.use_template:
         return None
     if settings.chat_template is not None:
+        from minfer.engine.chat import ChatTemplate
+
         return ChatTemplate.named(settings.chat_template, opened.tokenizer)
     return opened.chat_template
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from minfer.engine.architectures import gemma3, llama, qwen2, qwen3
 from minfer.engine.architectures.errors import HyperparameterError, UnsupportedArchitectureError
 from minfer.engine.architectures.family import Family
 from minfer.engine.architectures.transformer import BuildOptions
@@ -14,8 +13,13 @@ if TYPE_CHECKING:
     from minfer.engine.graph.ops import Graph
     from minfer.gguf import Metadata
 
-ARCHITECTURES: Final[tuple[Family[Any], ...]] = (llama.FAMILY, qwen2.FAMILY, qwen3.FAMILY, gemma3.FAMILY)
-_BY_NAME: Final[dict[str, Family[Any]]] = {name: family for family in ARCHITECTURES for name in family.names}
+ARCHITECTURES: Final = (
+    Family("llama", ("llama",)),
+    Family("qwen2", ("qwen2",)),
+    Family("qwen3", ("qwen3", "qwen3moe")),
+    Family("gemma3", ("gemma3",)),
+)
+_BY_NAME: Final[dict[str, Family]] = {name: family for family in ARCHITECTURES for name in family.names}
 
 __all__ = [
     "ARCHITECTURES",
@@ -34,7 +38,7 @@ def supported() -> tuple[str, ...]:
     return tuple(sorted(_BY_NAME))
 
 
-def find(name: str) -> Family[Any]:
+def find(name: str) -> Family:
     """The family that a file names. Raises UnsupportedArchitectureError."""
     family = _BY_NAME.get(name)
     if family is None:

@@ -1,10 +1,10 @@
-"""What a row of the registry says: the names of a family, how to read its config, how to build it."""
+"""What a row of the registry says: the file of a family, and the names that model files have for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from minfer.engine.architectures.transformer import BuildOptions
@@ -12,17 +12,19 @@ if TYPE_CHECKING:
     from minfer.engine.graph.ops import Graph
     from minfer.gguf import Metadata
 
-_C = TypeVar("_C")
-
 
 @dataclass(frozen=True, slots=True)
-class Family(Generic[_C]):
-    """One architecture family. names: the values of `general.architecture` that files use for it."""
+class Family:
+    """One architecture family. module: the file beside this one, imported when a model needs it; it has
+    `Config.read(metadata)` and `build(config, file, options)`. names: the values of
+    `general.architecture` that files use for it.
+    """
 
+    module: str
     names: tuple[str, ...]
-    read: Callable[[Metadata], _C]
-    build: Callable[[_C, TensorSource, BuildOptions], Graph]
 
     def graph(self, metadata: Metadata, file: TensorSource, options: BuildOptions) -> Graph:
         """The graph of a file of this family. Raises ModelFileError."""
-        return self.build(self.read(metadata), file, options)
+        family = import_module(f"{__package__}.{self.module}")
+        graph: Graph = family.build(family.Config.read(metadata), file, options)
+        return graph

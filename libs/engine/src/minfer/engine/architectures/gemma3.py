@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from minfer.engine.architectures.errors import HyperparameterError
-from minfer.engine.architectures.family import Family
 from minfer.engine.architectures.rope import RopeConfig
 from minfer.engine.architectures.transformer import (
     Attention,
@@ -111,6 +110,3 @@ def _layer(g: GraphBuilder, x: Value, sizes: Sizes, how: Attention, *, is_last: 
     # llama.cpp reads no `.scale` of this family's feed-forward tensors.
     h = feed_forward(g, h, sizes.feed_forward, "gelu_tanh", "ignored")
     return g.add(x, g.rms_norm(h, "post_ffw_norm", sizes.eps), "ffn_residual")
-
-
-FAMILY = Family(("gemma3",), Config.read, build)

@@ -9,7 +9,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from minfer.engine.architectures.family import Family
 from minfer.engine.architectures.rope import RopeConfig, file_divisors
 from minfer.engine.architectures.transformer import (
     Attention,
@@ -73,6 +72,3 @@ def build(config: Config, file: TensorSource, options: BuildOptions) -> Graph:
             h = experts(layer, h, config.experts, "silu")
         x = layer.add(x, h, "ffn_residual")
     return g.finish(g.head(g.rms_norm(x, "output_norm", sizes.eps), "token_embd"))
-
-
-FAMILY = Family(("llama",), Config.read, build)

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from minfer.engine.architectures.family import Family
 from minfer.engine.architectures.rope import RopeConfig
 from minfer.engine.architectures.transformer import (
     Attention,
@@ -54,6 +53,3 @@ def build(config: Config, file: TensorSource, options: BuildOptions) -> Graph:
         # llama.cpp reads no `.scale` of this family's feed-forward tensors.
         x = layer.add(x, feed_forward(layer, h, sizes.feed_forward, "silu", "ignored"), "ffn_residual")
     return g.finish(g.head(g.rms_norm(x, "output_norm", sizes.eps), "token_embd"))
-
-
-FAMILY = Family(("qwen2",), Config.read, build)
