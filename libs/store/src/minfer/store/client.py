@@ -41,12 +41,10 @@ def resolve(
     existing = existing_path(parsed, settings)
     if existing is not None:
         return Resolved(existing, "path", parsed)
-    from minfer.store.catalog import Catalog, read_catalog
-    from minfer.store.resolution import Fetch, decide
+    from minfer.store.lookup import look_in_cache
+    from minfer.store.resolution import Fetch
 
-    is_path = isinstance(parsed, PathReference)
-    catalog = Catalog(settings.cache) if is_path else read_catalog(settings.cache, with_sizes=False)
-    outcome = decide(parsed, existing, catalog, offline=settings.offline)
+    outcome = look_in_cache(parsed, settings)
     if isinstance(outcome, Fetch):
         return Resolved(_fetched(str(parsed), settings, on_progress), "fetched", parsed)
     return Resolved(outcome.path, "path" if outcome.model is None else "cache", parsed)

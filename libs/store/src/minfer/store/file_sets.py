@@ -83,6 +83,10 @@ def group(files: Iterable[ListedFile]) -> tuple[FileSet, ...]:
         base, count = (part[0], part[2]) if part else (name[:-5], 1)
         sets.setdefault((directory, base, count), []).append(file)
     return tuple(
-        FileSet(directory, base, tuple(sorted(members, key=lambda file: file.path)), count)
+        FileSet(directory, base, tuple(_in_order(members)), count)
         for (directory, base, count), members in sorted(sets.items())
     )
+
+
+def _in_order(members: list[ListedFile]) -> list[ListedFile]:
+    return sorted(members, key=lambda file: file.path) if len(members) > 1 else members

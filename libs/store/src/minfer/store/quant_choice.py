@@ -105,7 +105,7 @@ def _path(found: FileSet) -> str:
 def selector(chosen: FileSet, sets: Sequence[FileSet]) -> str:
     """The shortest request that means `chosen` alone among `sets`: its label, base name or path."""
     for request in (label(chosen), chosen.base):
-        if request and matching(sets, request) == (chosen,):
+        if request and (len(sets) == 1 or matching(sets, request) == (chosen,)):
             return request
     return chosen.first.path
 

@@ -66,12 +66,13 @@ def remove_record(cache: Path, path: str) -> None:
 
 def all_records(cache: Path) -> Iterator[Record]:
     """Every readable record, in no particular order."""
+    directory = f"{cache}/{STATE_DIRECTORY}/records"
     try:
-        names = os.listdir(cache / STATE_DIRECTORY / "records")
+        names = os.listdir(directory)
     except OSError:
         return
     for name in names:
-        if name.endswith(".json") and (record := _read(cache / STATE_DIRECTORY / "records" / name)):
+        if name.endswith(".json") and (record := _read(f"{directory}/{name}")):
             yield record
 
 
@@ -80,10 +81,11 @@ _FIELDS = {
 }
 
 
-def _read(path: Path) -> Record | None:
+def _read(path: Path | str) -> Record | None:
     try:
-        with path.open("rb") as file:
-            values = json.loads(file.read(_MAX_BYTES))
+        with open(path, "rb", buffering=0) as file:
+            length = min(os.fstat(file.fileno()).st_size, _MAX_BYTES)  # room for more costs what is not there
+            values = json.loads(file.read(length))
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(values, dict):

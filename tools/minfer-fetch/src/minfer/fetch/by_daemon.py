@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from minfer.core.reference import RemoteReference, parse_reference
-from minfer.fetch.pull import Pulled, look_up, obtain
+from minfer.fetch.pull import Pulled, obtain
 from minfer.store.address import NoDaemonError
 from minfer.store.client import Resolved
 from minfer.store.daemon import with_daemon
+from minfer.store.lookup import look_up
 from minfer.store.progress import OnProgress
 from minfer.store.resolution import Local
 from minfer.store.settings import Settings
@@ -14,8 +15,8 @@ from minfer.store.settings import Settings
 
 def resolve(text: str, settings: Settings, on_progress: OnProgress) -> Resolved:
     """As `minfer.store.resolve`, with this process instead of a child."""
-    outcome = look_up(text, settings)
     reference = parse_reference(text)
+    outcome = look_up(reference, settings)
     if isinstance(outcome, Local):
         return Resolved(outcome.path, "path" if outcome.model is None else "cache", reference)
     name = str(outcome.reference)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from minfer.store.cached_model import CachedModel
 from minfer.store.catalog import Catalog
 from minfer.store.daemon_facts import ListedModel
@@ -36,7 +38,8 @@ def _state(model: CachedModel, catalog: Catalog, records: dict[str, Record]) -> 
     if any(record is None for _, record in known):
         return "unverified"
     try:
-        fit = all(record.fits((catalog.directory / file.path).stat()) for file, record in known if record)
+        root = str(catalog.directory)
+        fit = all(record.fits(os.stat(f"{root}/{file.path}")) for file, record in known if record)
     except OSError:
         return "changed"
     return "verified" if fit else "changed"

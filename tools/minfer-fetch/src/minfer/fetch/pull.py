@@ -14,12 +14,11 @@ from minfer.fetch.download.partial import n_bytes_of
 from minfer.fetch.hashing import hash_file
 from minfer.fetch.publish import disk_error
 from minfer.fetch.sources import SOURCES, Plan, PlannedFile, Source
-from minfer.store.catalog import Catalog, read_catalog
-from minfer.store.client import Resolved, existing_path
+from minfer.store.catalog import read_catalog
 from minfer.store.locks import downloading
 from minfer.store.progress import OnProgress, Progress
 from minfer.store.records import Record, read_record, write_record
-from minfer.store.resolution import Fetch, Local, decide
+from minfer.store.resolution import Local, decide
 from minfer.store.settings import Settings
 
 
@@ -35,25 +34,6 @@ class Pulled:
 
     path: Path
     was_cached: bool
-
-
-def resolve(text: str, settings: Settings, on_progress: OnProgress) -> Resolved:
-    """As `minfer.store.resolve`, but fetching in this process."""
-    outcome = look_up(text, settings)
-    reference = parse_reference(text)
-    if isinstance(outcome, Local):
-        return Resolved(outcome.path, "path" if outcome.model is None else "cache", reference)
-    pulled = obtain(outcome.reference, settings, on_progress, refresh=False)
-    return Resolved(pulled.path, "cache" if pulled.was_cached else "fetched", reference)
-
-
-def look_up(text: str, settings: Settings) -> Local | Fetch:
-    """What `text` means here and now, without asking any source."""
-    reference = parse_reference(text)
-    existing = existing_path(reference, settings)
-    is_settled = existing is not None or isinstance(reference, PathReference)
-    catalog = Catalog(settings.cache) if is_settled else read_catalog(settings.cache)
-    return decide(reference, existing, catalog, offline=settings.offline)
 
 
 def remote_reference(text: str) -> RemoteReference:

@@ -10,6 +10,7 @@ import click
 from minfer.cli.commands import HELP
 from minfer.cli.model_type import MODEL, SPELLINGS
 from minfer.cli.progress import printable
+from minfer.core.reference import parse_reference
 from minfer.core.units import human_bytes
 from minfer.fetch.output import Output, output_flags
 from minfer.store.resolution import Local
@@ -30,11 +31,11 @@ _MAX_JSON_ITEMS = 64
 def info(model: str, full: bool, output: Output) -> None:
     """Show metadata and tensors of MODEL. Of one that is not here yet, only the header is fetched."""
     from minfer.fetch.description import describe_local, describe_remote, json_value
-    from minfer.fetch.pull import look_up
+    from minfer.store.lookup import look_up
 
     settings = Settings.of()
     with output.working():
-        outcome = look_up(model, settings)
+        outcome = look_up(parse_reference(model), settings)
         if isinstance(outcome, Local):
             described = describe_local(outcome.path)
         else:
