@@ -46,6 +46,18 @@ def test_mistakes_are_named_with_a_status() -> None:
     assert missing.stdout == ""
 
 
+def test_a_key_that_is_empty_leaves_nothing_open(tmp_path: Path) -> None:
+    for flags in (["--api-key", ""], ["--api-key", "one", "--api-key", " "]):
+        done = _run("x.gguf", *flags)
+        assert done.returncode == 2
+        assert "--api-key is empty" in done.stderr
+    blank = tmp_path / "keys"
+    blank.write_text("\n  \n")
+    done = _run("x.gguf", "--api-key-file", str(blank))
+    assert done.returncode == 2
+    assert "no key in it" in done.stderr
+
+
 def test_a_port_in_use(tmp_path: Path) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))

@@ -17,6 +17,11 @@ import pytest
 from serving import Server, serving, write_tiny
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+OTHERS: dict[str, dict[str, Any]] = {
+    "/v1/embeddings": {"input": "a"}, "/tokenize": {"content": "a"}, "/detokenize": {"tokens": [65]},
+    "/apply-template": {"messages": CHAT["messages"]},
+}  # fmt: skip
+"""Routes whose bodies have no sampling parameters."""
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +158,17 @@ def test_origins(client: httpx.Client, origin: str, allowed: bool) -> None:
     assert asked.headers.get("access-control-allow-origin") == (origin if allowed else None)
 
 
+def test_pages_may_send_the_headers_of_openai_s_client(client: httpx.Client) -> None:
+    asked = {"origin": "http://localhost:3000", "access-control-request-method": "POST"}
+    wanted = "authorization,content-type,x-stainless-lang,x-stainless-retry-count"
+    answer = client.options("/v1/models", headers={**asked, "access-control-request-headers": wanted})
+    assert answer.headers["access-control-allow-headers"] == wanted
+    odd = client.options("/v1/models", headers={**asked, "access-control-request-headers": "a b: c"})
+    assert odd.headers["access-control-allow-headers"] == ""
+    evil = {**asked, "origin": "https://evil.com", "access-control-request-headers": wanted}
+    assert "access-control-allow-headers" not in client.options("/v1/models", headers=evil).headers
+
+
 def test_request_ids(client: httpx.Client) -> None:
     assert client.get("/health", headers={"x-request-id": "abc-1"}).headers["x-request-id"] == "abc-1"
     odd = client.get("/health", headers={"x-request-id": "a b\tc"}).headers["x-request-id"]
@@ -163,6 +179,10 @@ def test_unknown_fields_are_told(client: httpx.Client) -> None:
     answer = client.post("/v1/chat/completions", json={**CHAT, "temprature": 1}).json()
     assert answer["warnings"] == ["unknown field 'temprature' was ignored"]
     assert "warnings" not in client.post("/v1/chat/completions", json={**CHAT, "user": "me"}).json()
+    for path, body in OTHERS.items():
+        assert "warnings" not in client.post(path, json=body).json()
+        told = client.post(path, json={**body, "temperature": 1}).json()
+        assert told["warnings"] == ["unknown field 'temperature' was ignored"], path
 
 
 def test_tokens_there_and_back(client: httpx.Client) -> None:
@@ -255,6 +275,8 @@ def test_strict_servers_refuse_what_they_do_not_know(tmp_path: Path) -> None:
         assert refused.status_code == 400
         assert _error(refused)["param"] == "temprature"
         assert client.post("/v1/chat/completions", json=CHAT).status_code == 200
+        for path, body in OTHERS.items():
+            assert _error(client.post(path, json={**body, "temperature": 1}))["param"] == "temperature"
 
 
 def test_a_model_without_a_template_completes_text_only(tmp_path: Path) -> None:

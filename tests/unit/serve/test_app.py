@@ -10,6 +10,7 @@ import pytest
 
 from minfer.engine.params import GenerationParams
 from minfer.serve.app import create_app
+from minfer.serve.log import Log
 from minfer.serve.process import OpenToOthersError, serve
 from minfer.serve.settings import ServeSettings
 from minfer.serve.state import ServerState
@@ -20,7 +21,7 @@ CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 
 def _ask(method: str, path: str, *, is_draining: bool = False, **more: object) -> httpx.Response:
     async def run() -> httpx.Response:
-        state = ServerState(SETTINGS)
+        state = ServerState(SETTINGS, Log("none"))
         state.is_draining = is_draining
         transport = httpx.ASGITransport(app=create_app(state))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:

@@ -71,5 +71,11 @@ def test_keys_by_bearer_or_header() -> None:
             ring.owner(headers)
 
 
+def test_a_key_of_any_letters_and_of_any_bytes() -> None:
+    ring = KeyRing(("schlüssel", "\udcff"))
+    for sent in ("schlüssel".encode(), b"\xff"):  # a header's bytes are read as Latin-1
+        assert ring.owner({"x-api-key": sent.decode("latin-1")})
+
+
 def test_without_keys_everybody_is_one_owner() -> None:
     assert KeyRing(()).owner({"authorization": "Bearer whatever"}) == b""

@@ -66,7 +66,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 @click.option("--n-slots", type=click.IntRange(1, 256), default=4, show_default=True,
               help="answers generated at once; they share --n-ctx as they need it")  # fmt: skip
 @click.option("--max-queue", type=click.IntRange(0, 100_000), default=64, show_default=True,
-              help="requests that may wait; further ones get 429")  # fmt: skip
+              help="requests that may wait, for each API key; further ones get 429")  # fmt: skip
 @click.option("-t", "--threads", type=click.IntRange(1, 512),
               help="threads  [default: the CPUs this process may use]")  # fmt: skip
 @click.option("--kv-type", type=click.Choice(["f16", "f32"]), default="f16", show_default=True,
@@ -98,7 +98,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 @click.option("--ping-interval", type=click.FloatRange(min=0.05), default=10, show_default=True,
               metavar="S", help="send a comment into a silent stream this often, in seconds")  # fmt: skip
 @click.option("--log-format", type=click.Choice(["text", "json", "none"]), default="text", show_default=True,
-              help="the access log on stderr")  # fmt: skip
+              help="lines on stderr; none = no access log")  # fmt: skip
 @click.option("--profile", "profile_name", type=click.Choice(PROFILES), default="minfer", show_default=True,
               help="take all sampling defaults of that tool")  # fmt: skip
 @knob_options(KNOBS, lambda name: getattr(_defaults("minfer"), name))
@@ -112,7 +112,7 @@ def program(reference: str, **values: Any) -> int:
 
     written = given(KNOBS, values, parse_value)
     params = _defaults(values.pop("profile_name")).updated(written)
-    keys = [*values.pop("api_keys"), *_keys_in(values.pop("api_key_file"))]
+    keys = [*_given_keys(values.pop("api_keys")), *_keys_in(values.pop("api_key_file"))]
     values.pop("verbose")
     is_insecure = values.pop("insecure")
     return serve(
@@ -120,7 +120,7 @@ def program(reference: str, **values: Any) -> int:
             reference=reference,
             params=params,
             n_threads=values.pop("threads"),
-            api_keys=tuple(dict.fromkeys(key for key in keys if key)),
+            api_keys=tuple(dict.fromkeys(keys)),
             is_strict=values.pop("strict"),
             use_prefix_cache=not values.pop("no_prefix_cache"),
             itl_target=values.pop("itl_target_ms") / 1000,
@@ -130,13 +130,24 @@ def program(reference: str, **values: Any) -> int:
     )
 
 
+def _given_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """An empty key comes of an unset variable in a script, and would leave the server open."""
+    if not all(map(str.strip, keys)):
+        raise click.UsageError("--api-key is empty: a server without a key answers everybody")
+    return keys
+
+
 def _keys_in(path: Path | None) -> list[str]:
     if path is None:
         return []
     try:
-        return [line.strip() for line in path.read_text().splitlines()]
+        lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"--api-key-file cannot be read: {error}") from None
+    keys = [line.strip() for line in lines if line.strip()]
+    if not keys:
+        raise click.UsageError(f"--api-key-file {path} has no key in it")
+    return keys
 
 
 def main() -> NoReturn:

@@ -1,4 +1,8 @@
-"""A short mark of all that decides which bytes a seed gives: file, KV type, backend, version."""
+"""A short mark of all that decides which bytes a seed gives: file, KV type, backend, version.
+
+The file is its metadata whole, which holds the tokenizer and the rotation of positions, and a sample of
+each tensor.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,11 @@ def fingerprint(model: Model, kv_type: str) -> str:
     digest = hashlib.blake2b(digest_size=8)
     kind = model.backend_name.partition("-")[0]
     digest.update(f"{version('minfer-engine')} {kind} {kv_type} {model.file.n_bytes}".encode())
+    metadata = model.file.metadata
+    for key in sorted(metadata):
+        if not key.startswith("split."):
+            digest.update(key.encode())
+            digest.update(metadata.raw(key))
     for name, info in sorted(model.file.tensors.items()):
         digest.update(f"{name} {info.shape} {int(info.quant)}".encode())
         digest.update(model.file.data(name)[:_SAMPLE])

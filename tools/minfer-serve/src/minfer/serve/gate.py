@@ -8,9 +8,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-import json
+import os
 import re
-import sys
 import time
 import uuid
 from collections.abc import Mapping
@@ -34,6 +33,8 @@ _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _LOCAL_ORIGIN: Final = re.compile(
     r"https?://(localhost|[a-z0-9-]+\.localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?"
 )
+_HEADER_NAMES: Final = re.compile(r"[A-Za-z0-9-]{1,64}(\s*,\s*[A-Za-z0-9-]{1,64}){0,63}")
+"""Whatever a page may send is good: OpenAI's client for browsers adds a dozen of its own."""
 _CORS_METHODS: Final = "GET, POST, OPTIONS"
 
 
@@ -108,25 +109,23 @@ class Gate:
         answer.add_vary_header("origin")
         if "access-control-request-method" in headers:
             answer["access-control-allow-methods"] = _CORS_METHODS
-            answer["access-control-allow-headers"] = "authorization, content-type, x-api-key, x-request-id"
+            wanted = headers.get("access-control-request-headers", "")
+            answer["access-control-allow-headers"] = wanted if _HEADER_NAMES.fullmatch(wanted) else ""
             answer["access-control-max-age"] = "600"
 
     def _note(self, scope: Scope, status: int, seconds: float, name: str) -> None:
         route = getattr(scope.get("route"), "path", "other")
         self._state.metrics.requests.labels(route, str(status)).inc()
-        log = self._state.settings.log_format
-        if log == "none" or (route in ("/health", "/metrics") and status == 200):
+        if route in ("/health", "/metrics") and status == 200:
             return
-        line = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        self._state.log.request({
             "request_id": name,
             "client": (scope.get("client") or ("-",))[0],
             "method": scope["method"],
             "path": scope["path"][:200],
             "status": status,
             "ms": round(seconds * 1000, 1),
-        }
-        print(json.dumps(line) if log == "json" else _text(line), file=sys.stderr, flush=True)
+        })  # fmt: skip
 
 
 class HostRule:
@@ -161,7 +160,7 @@ class KeyRing:
     """The API keys, as digests: comparing them takes the same time whatever was sent."""
 
     def __init__(self, keys: tuple[str, ...]) -> None:
-        self._digests = [_digest(key) for key in keys]
+        self._digests = [_digest(os.fsencode(key)) for key in keys]
 
     def owner(self, headers: Mapping[str, str]) -> bytes:
         """The mark of the request's key; empty without keys. Raises InvalidKeyError."""
@@ -169,7 +168,7 @@ class KeyRing:
             return b""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         given = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-        digest = _digest(given)
+        digest = _digest(given.encode("latin-1"))  # as the header's bytes were
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         if not any(matches):
             raise InvalidKeyError(
@@ -179,8 +178,8 @@ class KeyRing:
         return digest
 
 
-def _digest(key: str) -> bytes:
-    return hashlib.blake2b(key.encode(), digest_size=16).digest()
+def _digest(key: bytes) -> bytes:
+    return hashlib.blake2b(key, digest_size=16).digest()
 
 
 def _without_port(host: str) -> str:
@@ -192,8 +191,3 @@ def _without_port(host: str) -> str:
 def _request_id(headers: Mapping[str, str]) -> str:
     given = headers.get("x-request-id", "")
     return given if _REQUEST_ID.fullmatch(given) else f"req_{uuid.uuid4().hex}"
-
-
-def _text(line: Mapping[str, object]) -> str:
-    path = str(line["path"]).encode("unicode_escape").decode()
-    return f"{line['client']} {line['method']} {path} {line['status']} {line['ms']} ms {line['request_id']}"

@@ -22,20 +22,19 @@ from minfer.store import hold, resolve
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from minfer.serve.log import Log
     from minfer.serve.settings import ServeSettings
 
-Say = Callable[[str], None]
 
-
-def load_service(settings: ServeSettings, events: asyncio.AbstractEventLoop, say: Say) -> Service:
+def load_service(settings: ServeSettings, events: asyncio.AbstractEventLoop, log: Log) -> Service:
     """Resolve (downloading if need be), check the memory, load, and start the engine thread.
 
     Raises the errors of each stage. `events`: where the engine's deliveries are handed out.
     """
-    with progress_view() as on_progress:
+    with progress_view("json" if log.is_json else "auto") as on_progress:
         resolved = resolve(settings.reference, on_progress=on_progress)
     if not isinstance(resolved.reference, PathReference):
-        say(f"Model ready: {resolved.path}")
+        log.say(f"Model ready: {resolved.path}")
     hold(resolved)  # never released: nobody may remove the model while this process lives
     options = LoadOptions(
         n_threads=settings.n_threads,
@@ -44,7 +43,7 @@ def load_service(settings: ServeSettings, events: asyncio.AbstractEventLoop, say
         has_states=True,
     )
     with open_model(resolved.path, options) as opened:
-        return _load(opened, resolved.path, settings, _post_to(events), say)
+        return _load(opened, resolved.path, settings, _post_to(events), log)
 
 
 def _load(
@@ -52,7 +51,7 @@ def _load(
     path: Path,
     settings: ServeSettings,
     deliver: Callable[[Sequence[Delivery]], None],
-    say: Say,
+    log: Log,
 ) -> Service:
     n_total = settings.params.n_ctx or opened.n_ctx_train
     n_ctx = min(n_total, opened.n_ctx_train)
@@ -65,12 +64,14 @@ def _load(
     )
     model = opened.load()
     for notice in model.notices:
-        say(f"Note: {notice}")
-    say(
+        log.say(f"Note: {notice}")
+    log.say(
         f"Loaded {path.name}: backend {model.backend_name}, {model.n_threads} threads, "
         f"{human_bytes(plan.total_bytes)} of memory"
     )
-    say(f"Context: {n_total} tokens for {settings.n_slots} slots together, at most {n_ctx} for one request")
+    log.say(
+        f"Context: {n_total} tokens for {settings.n_slots} slots together, at most {n_ctx} for one request"
+    )
     cache = model.new_cache(n_total, settings.n_slots, is_shared=True)
     loop = GenerationLoop(model, cache, n_ctx, pace=Pace(settings.itl_target))
     engine = EngineThread(loop, cache, Capacity(settings.n_slots, settings.max_queue), deliver)

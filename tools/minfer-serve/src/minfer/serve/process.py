@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
@@ -19,6 +18,7 @@ from minfer.serve.app import create_app
 from minfer.serve.errors import EngineFailedError
 from minfer.serve.gate import is_loopback
 from minfer.serve.loading import load_service
+from minfer.serve.log import Log
 from minfer.serve.state import ServerState
 
 if TYPE_CHECKING:
@@ -43,22 +43,31 @@ class OpenToOthersError(UsageError):
 
 
 def serve(settings: ServeSettings, *, is_insecure: bool = False) -> int:
-    """Serve until a signal; the exit status. Raises what keeps the model from loading."""
-    if not (is_loopback(settings.host) or settings.api_keys or is_insecure):
-        raise OpenToOthersError(
-            f"--host {settings.host} lets other machines use this server without a key",
-            hint="set a key with --api-key, or say --insecure if that is what you want",
-        )
-    with _bind(settings) as listener:
-        return asyncio.run(_serve(settings, listener))
+    """Serve until a signal; the exit status. Raises what keeps the model from loading, unless the log is
+    JSON: then that is its last line.
+    """
+    log = Log(settings.log_format)
+    with log.in_charge():
+        try:
+            if not (is_loopback(settings.host) or settings.api_keys or is_insecure):
+                raise OpenToOthersError(
+                    f"--host {settings.host} lets other machines use this server without a key",
+                    hint="set a key with --api-key, or say --insecure if that is what you want",
+                )
+            with _bind(settings) as listener:
+                return asyncio.run(_serve(settings, listener, log))
+        except MinferError as error:
+            if not log.is_json:
+                raise
+            return log.failed(error)
 
 
-async def _serve(settings: ServeSettings, listener: socket.socket) -> int:
-    state = ServerState(settings)
+async def _serve(settings: ServeSettings, listener: socket.socket, log: Log) -> int:
+    state = ServerState(settings, log)
     server = Server(_config(state), state)
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    _say(f"Listening on http://{shown}:{port} (docs at /docs)")
+    log.say(f"Listening on http://{shown}:{port} (docs at /docs)")
     loading = asyncio.create_task(_load(state, server))
     await server.serve(sockets=[listener])
     loading.cancel()
@@ -86,7 +95,7 @@ async def _load(state: ServerState, server: Server) -> None:
     def work() -> None:
         service, error = None, None
         try:
-            service = load_service(state.settings, events, _say)
+            service = load_service(state.settings, events, state.log)
         except MinferError as raised:
             error = raised
         finally:
@@ -103,7 +112,7 @@ async def _load(state: ServerState, server: Server) -> None:
         server.should_exit = True
         return
     state.is_loaded.set()
-    _say(f"Ready: {state.service.names[0]}")
+    state.log.say(f"Ready: {state.service.names[0]}")
     await _watch_engine(state, server)
 
 
@@ -145,7 +154,7 @@ class Server(uvicorn.Server):
             self._state.is_draining = True
             self._draining = asyncio.get_running_loop().create_task(self._drain())
             return
-        _say("Aborting")
+        self._state.log.say("Aborting")
         if self._state.service is not None:
             self._state.service.engine.close()
         self.force_exit = self.should_exit = True
@@ -155,7 +164,9 @@ class Server(uvicorn.Server):
         service = self._state.service
         timeout = self._state.settings.drain_timeout
         if service is not None and not service.engine.is_idle:
-            _say(f"Shutting down: running answers may take up to {timeout:g} s more (again to abort)")
+            self._state.log.say(
+                f"Shutting down: running answers may take up to {timeout:g} s more (again to abort)"
+            )
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     while not service.engine.is_idle and service.engine.is_alive():
@@ -203,7 +214,3 @@ def _bind(settings: ServeSettings) -> socket.socket:
             hint="choose another one with --port N, or --port 0 for any free one",
         ) from None
     return listener
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -15,6 +15,7 @@ from minfer.serve.metrics import Metrics
 if TYPE_CHECKING:
     from minfer.engine.chat import ChatTemplate
     from minfer.engine.model import Model
+    from minfer.serve.log import Log
     from minfer.serve.scheduling.engine_thread import EngineThread
     from minfer.serve.settings import ServeSettings
 
@@ -50,8 +51,9 @@ class Service:
 class ServerState:
     """Shared by all routes; touched on the event loop only."""
 
-    def __init__(self, settings: ServeSettings) -> None:
+    def __init__(self, settings: ServeSettings, log: Log) -> None:
         self.settings = settings
+        self.log = log
         self.metrics = Metrics()
         self.service: Service | None = None
         self.failure: MinferError | None = None

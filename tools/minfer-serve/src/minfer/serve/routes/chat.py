@@ -22,6 +22,7 @@ from minfer.serve.routes.generating import (
     whole_answer,
 )
 from minfer.serve.routes.receiving import read_body, state_of
+from minfer.serve.routes.tokens import warnings_for
 from minfer.serve.wire.body import read_sampling
 from minfer.serve.wire.replies import ChatReply
 from minfer.serve.wire.requests import ApplyTemplateBody, ChatBody
@@ -67,10 +68,11 @@ async def apply_template(request: Request) -> Response:
     """The text of the prompt that a conversation becomes."""
     service = state_of(request).ready()
     body = await read_body(request, ApplyTemplateBody)
+    more = warnings_for(request, body)
     segments = await asyncio.to_thread(
         _render, service, body, add_generation_prompt=body.add_generation_prompt is not False
     )
-    return JSONResponse({"prompt": text_of(segments)})
+    return JSONResponse({"prompt": text_of(segments)} | more)
 
 
 async def _encode(service: Service, body: ChatBody) -> tuple[int, ...]:

@@ -16,10 +16,10 @@ from minfer.engine.generation import Request as Generate
 from minfer.engine.params import GenerationParams
 from minfer.serve.errors import ContextLengthError, RequestError, UnsupportedFieldError
 from minfer.serve.routes.completions import encode_prompts, prompts_of
-from minfer.serve.routes.generating import Exchange, Wish, check_model
+from minfer.serve.routes.generating import Exchange, Wish, check_model, deadline_in
 from minfer.serve.routes.receiving import read_body, state_of
 from minfer.serve.scheduling.jobs import Job
-from minfer.serve.wire.body import read_sampling
+from minfer.serve.wire.body import unknown_fields
 from minfer.serve.wire.replies import Heading
 from minfer.serve.wire.requests import EmbeddingsBody
 
@@ -38,7 +38,7 @@ async def embeddings(request: Request) -> Response:
     body = await read_body(request, EmbeddingsBody)
     service = state.ready()
     check_model(service, body.model)
-    warnings = read_sampling(body, _PARAMS, is_strict=state.settings.is_strict).warnings
+    warnings = unknown_fields(body, is_strict=state.settings.is_strict)
     _check_dimensions(body.dimensions, service)
     prompts = await encode_prompts(service, prompts_of(body.input), param="input")
     vectors = await _compute(request, state, service, prompts)
@@ -65,7 +65,7 @@ async def _compute(
         if len(prompt) >= service.n_ctx:
             raise ContextLengthError(len(prompt), service.n_ctx)
     wanted = [Generate(prompt, _PARAMS, pooling=state.settings.pooling) for prompt in dict.fromkeys(prompts)]
-    job = Job(request.state.request_id, request.state.owner, wanted)
+    job = Job(request.state.request_id, request.state.owner, wanted, deadline_in(state, None))
     job.use_prefix_cache = state.settings.use_prefix_cache
     wish = Wish(tuple(one.prompt for one in wanted), _PARAMS, 1, 0, keeps_tokens=False)
     exchange = Exchange(
@@ -80,6 +80,7 @@ async def _compute(
                 if isinstance(item.event, Embedded):
                     found[wanted[item.index].prompt] = _normalized(item.event.vector)
     if any(prompt not in found for prompt in prompts):
+        exchange.check_late()
         raise CancelledByClientError("the client went away")
     return [found[prompt] for prompt in prompts]
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.responses import JSONResponse, Response
 
+from minfer.core.errors import MinferError
 from minfer.engine.params import KNOBS
-from minfer.serve.errors import BusyError, LoadingError, ShuttingDownError, error_body
+from minfer.serve.errors import EngineFailedError, LoadingError, ShuttingDownError, error_body, error_headers
 from minfer.serve.routes.generating import check_model
 from minfer.serve.routes.receiving import state_of
 
@@ -25,13 +26,13 @@ async def health(request: Request) -> Response:
     state = state_of(request)
     if state.status == "ok":
         return JSONResponse({"status": "ok"})
-    error: BusyError = (
-        ShuttingDownError("the server is shutting down")
-        if state.is_draining
-        else LoadingError("the model is being loaded" if state.status == "loading" else "the engine failed")
-    )
-    headers = {"retry-after": str(error.retry_after)}
-    return JSONResponse({"status": state.status, **error_body(error)}, 503, headers)
+    errors: dict[str, MinferError] = {
+        "draining": ShuttingDownError("the server is shutting down", retry_after=5),
+        "loading": LoadingError("the model is being loaded", retry_after=2),
+        "failed": EngineFailedError("the engine has failed", hint="see the server's log"),
+    }
+    error = errors[state.status]
+    return JSONResponse({"status": state.status, **error_body(error)}, 503, error_headers(error))
 
 
 async def list_models(request: Request) -> Response:

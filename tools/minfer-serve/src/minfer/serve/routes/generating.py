@@ -10,7 +10,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from minfer.serve.wire.body import GenerationBody, Sampling
 
 _DONE: Final = b"data: [DONE]\n\n"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +79,17 @@ def new_job(request: Request, service: Service, wish: Wish, body: GenerationBody
         for prompt in wish.prompts
         for choice in range(wish.n)
     ]
-    settings = state_of(request).settings
-    seconds = min(filter(None, (body.timeout, settings.request_timeout)), default=0.0)
-    deadline = time.perf_counter() + seconds if seconds else 0.0
+    state = state_of(request)
+    deadline = deadline_in(state, body.timeout)
     job = Job(request.state.request_id, request.state.owner, requests, deadline)
-    job.use_prefix_cache = settings.use_prefix_cache and body.cache_prompt is not False
+    job.use_prefix_cache = state.settings.use_prefix_cache and body.cache_prompt is not False
     return job
+
+
+def deadline_in(state: ServerState, timeout: float | None) -> float:
+    """The perf_counter at which a request that begins now is over, 0 for never."""
+    seconds = min(filter(None, (timeout, state.settings.request_timeout)), default=0.0)
+    return time.perf_counter() + seconds if seconds else 0.0
 
 
 def heading_for(service: Service, sampling: Sampling, seed: int) -> Heading:
@@ -285,6 +291,6 @@ def _json(data: Json) -> bytes:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-async def in_tokenizer(service: Service, work: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
+async def in_tokenizer(service: Service, work: Callable[[], T]) -> T:
     """Run what uses the tokenizer on its own thread."""
     return await asyncio.get_running_loop().run_in_executor(service.tokenizing, work)

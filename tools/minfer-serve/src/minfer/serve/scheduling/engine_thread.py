@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import Counter
@@ -107,11 +106,10 @@ class EngineThread(threading.Thread):
         with self._changed:
             if self._is_closing:
                 raise ShuttingDownError("the server is shutting down")
-            n_busy = len(self._running) + len(self._line)
-            if len(self._line) and n_busy + len(leaders) > self.capacity.n_slots + self.capacity.max_queue:
-                raise self._full()
-            if n_busy >= self.capacity.n_slots + self.capacity.max_queue:
-                raise self._full()
+            n_waiting = self._line.n_of(job.owner)  # one key cannot take the places of another
+            n_places = max(0, self.capacity.n_slots - len(self._running)) + self.capacity.max_queue
+            if n_waiting >= n_places or (n_waiting and n_waiting + len(leaders) > n_places):
+                raise self._full(n_waiting)
             job.on_resumed = self._wake
             for choice in leaders:
                 self._line.add(job.owner, choice)
@@ -128,8 +126,10 @@ class EngineThread(threading.Thread):
             self._changed.notify()
 
     def run_errand(self, errand: Callable[[KVCache], None]) -> None:
-        """Have something done with the cache between two steps."""
+        """Have something done with the cache between two steps. Raises ShuttingDownError."""
         with self._changed:
+            if self._is_closing:
+                raise ShuttingDownError("the server is shutting down")
             self._errands.append(errand)
             self._changed.notify()
 
@@ -152,9 +152,9 @@ class EngineThread(threading.Thread):
         with self._changed:
             self._changed.notify()
 
-    def _full(self) -> QueueFullError:
+    def _full(self, n_waiting: int) -> QueueFullError:
         return QueueFullError(
-            f"all {self.capacity.n_slots} slots are busy and {len(self._line)} requests are waiting",
+            f"all {self.capacity.n_slots} slots are busy and {n_waiting} of your requests are waiting",
             hint="try again later, or start the server with a larger --max-queue",
             retry_after=max(1, min(60, len(self._line) // self.capacity.n_slots)),
         )
@@ -165,6 +165,7 @@ class EngineThread(threading.Thread):
         """Work until closed. Whatever ends it, nobody is left waiting."""
         try:
             while self._wait_for_work():
+                self._run_errands()
                 self._step()
         finally:
             self._is_closed = self._is_closing
@@ -174,22 +175,23 @@ class EngineThread(threading.Thread):
         """Settle the queue; sleep while there is nothing to run. False when closed."""
         with self._changed:
             while True:
-                self._run_errands()
                 self._drop_late()
-                self._admit()
+                if not self._is_closing:
+                    self._admit()
                 self._publish()
                 self._hand_over()
+                if self._errands or any(map(_may_step, self._running.values())):
+                    return True
                 if self._is_closing and not self._running:
                     return False
-                if self._is_closing or any(not choice.job.mailbox.is_paused or choice.job.is_cancelled
-                       for choice in self._running.values()):  # fmt: skip
-                    return True
                 self._changed.wait(_IDLE if self._running or len(self._line) else None)
 
     def _run_errands(self) -> None:
-        for errand in self._errands:
+        """An errand may write gigabytes: nobody who wants to know how things are waits for it."""
+        with self._changed:
+            errands, self._errands = self._errands, []
+        for errand in errands:
             errand(self._cache)
-        self._errands.clear()
 
     def _drop_late(self) -> None:
         now = time.perf_counter()
@@ -310,8 +312,14 @@ class EngineThread(threading.Thread):
 def _salt(job: Job) -> Digest:
     """Keys never see each other's prefixes; a job that wants no cache has a salt that nobody knows."""
     if not job.use_prefix_cache:
-        return os.urandom(16)
+        return job.secret
     return job.owner or ROOT
+
+
+def _may_step(choice: Choice) -> bool:
+    """Whether the loop has something to do for it: a paused one rests until it is cancelled."""
+    generation = choice.generation
+    return generation is not None and (not generation.is_paused or generation.is_cancelled)
 
 
 def _cancelled() -> Stopped:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -65,6 +66,7 @@ class Job:
         self.owner = owner
         self.deadline = deadline
         self.use_prefix_cache = True
+        self.secret = os.urandom(16)  # salts the cache of a job that shares it with nobody
         self.is_cancelled = False
         self.is_late = False
         self.submitted = time.perf_counter()

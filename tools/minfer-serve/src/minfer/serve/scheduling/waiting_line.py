@@ -22,6 +22,10 @@ class WaitingLine(Generic[T]):
     def __len__(self) -> int:
         return sum(map(len, self._queues.values()))
 
+    def n_of(self, owner: Owner) -> int:
+        """How many items of that owner wait."""
+        return len(self._queues.get(owner, ()))
+
     def add(self, owner: Owner, item: T, *, at_front: bool = False) -> None:
         """Queue an item; at the front for what belongs to something that already runs."""
         queue = self._queues.setdefault(owner, deque())

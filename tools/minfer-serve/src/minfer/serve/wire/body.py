@@ -128,6 +128,13 @@ def read_sampling(body: Body, defaults: GenerationParams, *, is_strict: bool) ->
     return Sampling(_updated(defaults, values), tuple(warnings))
 
 
+def unknown_fields(body: Body, *, is_strict: bool) -> tuple[str, ...]:
+    """Warnings of the further fields of a body that takes none. Raises UnknownFieldError when strict."""
+    extra = body.model_extra or {}
+    names = [name for name, value in extra.items() if value is not None and name not in HARMLESS]
+    return tuple(_unknown(name, is_strict=is_strict) for name in names)
+
+
 def _updated(defaults: GenerationParams, values: Mapping[str, object]) -> GenerationParams:
     """Apply values one by one, so that a mistake is reported under the name that the client wrote."""
     params = defaults
