@@ -11,6 +11,8 @@ import time
 import pytest
 
 from fetch_tool import Fetch
+from gguf_bytes import EVERY_TYPE, File, Tensor
+from program import Program
 
 
 def test_a_cached_name(fetch: Fetch) -> None:
@@ -192,6 +194,32 @@ def test_info_leaves_the_diagnosis_of_files_to_the_reader(fetch: Fetch) -> None:
     assert (status, out) == (4, "")
     assert err.startswith("Error: ")
     assert fetch("info", ".")[0] == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "size"), [(16, "IQ2_XXS", 66), (39, "MXFP4", 136), (99, "type 99", None)]
+)
+def test_info_lists_types_that_cannot_be_run(fetch: Fetch, kind: int, name: str, size: int | None) -> None:
+    file = File(pairs=list(EVERY_TYPE.values()), tensors=[Tensor("t", (256,), kind, 0)], data=bytes(256))
+    fetch.cache.mkdir()
+    (fetch.cache / "x.gguf").write_bytes(file.build())
+    status, out, err = fetch("info", "x")
+    assert (status, err) == (0, "")
+    assert f"  t  {name}  256  {'size unknown' if size is None else f'{size} B'}\n" in out
+    (tensor,) = json.loads(fetch("info", "x", "--json")[1])["tensors"]
+    assert (tensor["type"], tensor["bytes"]) == (name, size)
+    assert "unverified" in fetch("verify", "x")[1]
+    run = Program("minfer.run", fetch.directory)
+    status, out, err = run(str(fetch.cache / "x.gguf"), "Hi")
+    assert (status, out) == (4, "")
+    assert f"stores tensor 't' as {name}, which minfer cannot read" in err
+
+
+@pytest.mark.parametrize("word", ["./loop.gguf", "loop.gguf"])
+def test_a_link_to_itself_is_there_and_no_model(fetch: Fetch, word: str) -> None:
+    (fetch.directory / "loop.gguf").symlink_to("loop.gguf")
+    status, _, err = fetch("info", word)
+    assert (status, "leads back to itself" in err) == (4, True)
 
 
 def test_a_closed_stdout_ends_quietly(fetch: Fetch) -> None:

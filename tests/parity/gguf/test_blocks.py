@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from minfer.gguf import FORMATS, BlockFormat, QuantType
+from minfer.gguf.types import UNDECODED
 from minfer.gguf.types import QuantType as Quant
 
 pytestmark = pytest.mark.parity
@@ -68,3 +69,14 @@ def test_every_type_id_is_the_packages() -> None:
 def test_sizes_are_the_packages(quant: QuantType) -> None:
     weights, n_bytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(int(quant))]
     assert (FORMATS[quant].block_weights, FORMATS[quant].block_bytes) == (weights, n_bytes)
+
+
+@pytest.mark.parametrize("quant", sorted(UNDECODED), ids=lambda q: q.name)
+def test_sizes_of_types_that_are_only_listed_are_the_packages(quant: QuantType) -> None:
+    assert UNDECODED[quant] == gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(int(quant))]
+
+
+def test_every_type_of_the_package_is_known_but_one() -> None:
+    """Q8_1 is a type of computations; files hold none, and the package counts other bytes than C does."""
+    known = {kind.name for kind in (*FORMATS, *UNDECODED)}
+    assert {kind.name for kind in gguf.GGMLQuantizationType} - known == {"Q8_1"}

@@ -9,8 +9,8 @@ import pytest
 
 import gguf_bytes as build
 from minfer.core.errors import ModelFileError
+from minfer.core.split_names import SplitName
 from minfer.gguf import errors, open_gguf
-from minfer.gguf.split_names import SplitName
 
 
 def _part(number: int, count: int, *, n_tensors: int | None = None, name: str = "") -> bytes:
@@ -128,6 +128,10 @@ def test_a_set_of_one_needs_no_name(tmp_path: Path) -> None:
         ("m-00002-of-00003.gguf", ("m", 2, 3)),
         ("a-00001-of-00002-00002-of-00003.gguf", ("a-00001-of-00002", 2, 3)),
         ("m-0002-of-0003.gguf", None),
+        ("m-00001-of-00001.gguf", None),
+        ("m-00003-of-00002.gguf", None),
+        ("m-00000-of-00002.gguf", None),
+        ("m-00001-of-00002.GGUF", None),
         ("m-00002-of-00003.gguf.part", None),
         ("m-٠٠٠٠١-of-٠٠٠٠١.gguf", None),
         ("m.gguf", None),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minfer.store.file_sets import FileSet, ListedFile, group, split_part
+from minfer.store.file_sets import FileSet, ListedFile, group
 from minfer.store.quant_choice import (
     AmbiguousQuantError,
     IncompleteSetError,
@@ -42,22 +42,6 @@ def _files(*paths: str, n_bytes: int = 1 << 20) -> list[ListedFile]:
 def test_label(path: str, expected: str | None) -> None:
     (found,) = group(_files(path))
     assert label(found) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("a-00001-of-00002.gguf", ("a", 1, 2)),
-        ("a-b-00002-of-00002.GGUF", ("a-b", 2, 2)),
-        ("a-00001-of-00001.gguf", None),
-        ("a-00003-of-00002.gguf", None),
-        ("a-00000-of-00002.gguf", None),
-        ("a-0001-of-0002.gguf", None),
-        ("a-00001-of-00002.bin", None),
-    ],
-)
-def test_parts_of_a_split_set(name: str, expected: tuple[str, int, int] | None) -> None:
-    assert split_part(name) == expected
 
 
 def test_grouping_orders_the_parts_and_leaves_other_files_out() -> None:

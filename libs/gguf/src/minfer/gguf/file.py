@@ -12,7 +12,7 @@ from typing import Self
 from minfer.gguf.errors import TensorMissingError
 from minfer.gguf.header import parse_header
 from minfer.gguf.metadata import Metadata
-from minfer.gguf.part import Part, TensorInfo, place_tensors
+from minfer.gguf.part import Part, TensorInfo, place_tensors, require_decoders
 from minfer.gguf.split import open_parts
 
 
@@ -89,13 +89,16 @@ class GGUFFile:
         return self._parts[info.part]
 
 
-def open_gguf(path: str | os.PathLike[str]) -> GGUFFile:
+def open_gguf(path: str | os.PathLike[str], *, any_type: bool = False) -> GGUFFile:
     """Open the model at `path`: a file, or any part of a split set whose other parts lie beside it.
 
     Every count and offset is checked against the real size of the file. Raises a ModelFileError
-    (minfer.gguf.errors lists them) for everything that can be wrong with it.
+    (minfer.gguf.errors lists them) for everything that can be wrong with it. With `any_type` it may hold
+    tensors that cannot be decoded: enough to look at what it is.
     """
     parts, tensors = open_parts(Path(path))
+    if not any_type:
+        require_decoders(tensors, [str(part.path) for part in parts])
     return GGUFFile(parts, tensors)
 
 
@@ -103,14 +106,16 @@ def open_bytes(data: bytes, name: str = "memory") -> GGUFFile:
     """A model that is in memory as a whole, as if it were the file `name`. Raises as `open_gguf` does."""
     view = memoryview(data)
     part = Part(Path(name), None, view, parse_header(view, name))
-    return GGUFFile((part,), part.tensors(0))
+    tensors = part.tensors(0)
+    require_decoders(tensors, [name])
+    return GGUFFile((part,), tensors)
 
 
 def read_beginning(data: bytes, n_bytes: int, name: str) -> tuple[Metadata, dict[str, TensorInfo]]:
     """Metadata and tensor table of a file of `n_bytes` of which `data` is the beginning.
 
     Raises TruncatedFileError when that is too little; its `needed_bytes` says how much more to bring,
-    and is past `n_bytes` when the file itself is cut off. Otherwise raises as `open_gguf` does.
+    and is past `n_bytes` when the file itself is cut off. Otherwise raises as `open_gguf` with `any_type`.
     """
     view = memoryview(data)
     header = parse_header(view, name)

@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 
 from minfer.core.errors import MinferError, NotEnoughMemoryError
+from minfer.core.split_names import SplitName
 from minfer.gguf.errors import (
     DOWNLOAD_AGAIN,
     GitLFSPointerError,
@@ -19,7 +20,6 @@ from minfer.gguf.errors import (
     WebPageError,
 )
 from minfer.gguf.header import MAGIC, MIN_BYTES
-from minfer.gguf.split_names import SplitName
 
 SNIFF_BYTES = 512
 _MAX_CANDIDATES = 50
@@ -56,6 +56,11 @@ def unreadable(path: Path, error: OSError) -> MinferError:
         return NotEnoughMemoryError(
             f"{path} cannot be mapped: the system gives this process no memory for it",
             hint="raise the limit on its address space (ulimit -v), or take a smaller model",
+        )
+    if error.errno == errno.ELOOP:
+        return ModelFileUnreadableError(
+            f"{path} is a link that leads back to itself",
+            hint="remove it, and give the path of the model itself",
         )
     return ModelFileUnreadableError(
         f"{path} cannot be read: {error.strerror or error}", hint="check the permissions of the file"

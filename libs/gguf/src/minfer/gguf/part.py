@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -11,15 +12,14 @@ from minfer.gguf.blocks import FORMATS
 from minfer.gguf.errors import CorruptFileError, TensorTypeError, TruncatedFileError
 from minfer.gguf.header import MAX_SANE_BYTES, Header, RawTensor, parse_header, shown
 from minfer.gguf.identify import SNIFF_BYTES, check_kind, check_magic, unreadable
-from minfer.gguf.types import QuantType
-
-_QUANTS = {int(quant): quant for quant in QuantType}
+from minfer.gguf.types import UNDECODED, QuantType
 
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
     """A stored tensor. `shape` is in numpy's order (slowest dimension first: the file's, reversed);
-    `offset` is its first byte in the file `parts[part]`, which holds `n_bytes` of it."""
+    `offset` is its first byte in the file `parts[part]`, which holds `n_bytes` of it (0 for a type whose
+    layout is not known)."""
 
     name: str
     shape: tuple[int, ...]
@@ -67,8 +67,8 @@ def open_part(path: Path) -> Part:
 def place_tensors(header: Header, n_bytes: int, name: str, part: int = 0) -> dict[str, TensorInfo]:
     """The tensors of a file of `n_bytes`, placed. `name` stands for the file in errors.
 
-    Raises TensorTypeError, CorruptFileError for shapes and offsets that cannot be, TruncatedFileError
-    when the file ends before its tensors do.
+    Raises CorruptFileError for shapes and offsets that cannot be, TruncatedFileError when the file ends
+    before its tensors do.
     """
     tensors = {raw.name: _place(raw, header, name, part) for raw in header.tensors}
     last = max(tensors.values(), key=lambda info: info.offset + info.n_bytes, default=None)
@@ -85,15 +85,15 @@ def place_tensors(header: Header, n_bytes: int, name: str, part: int = 0) -> dic
 
 
 def _place(raw: RawTensor, header: Header, name: str, part: int) -> TensorInfo:
-    quant = _quant(raw, name)
-    form = FORMATS[quant]
+    quant = QuantType(raw.type_id)
+    block_weights, block_bytes = _block(quant)
     columns = raw.dimensions[0] if raw.dimensions else 1
     if 0 in raw.dimensions:
         raise CorruptFileError(f"{name} is corrupt: tensor {shown(raw.name)} has a dimension of 0")
-    if columns % form.block_weights:
+    if columns % block_weights:
         raise CorruptFileError(
             f"{name} is corrupt: rows of tensor {shown(raw.name)} have {columns} numbers, "
-            f"and {quant.name} stores {form.block_weights} at a time"
+            f"and {quant.name} stores {block_weights} at a time"
         )
     if raw.offset % header.alignment:
         raise CorruptFileError(
@@ -101,16 +101,23 @@ def _place(raw: RawTensor, header: Header, name: str, part: int) -> TensorInfo:
             f"which is no multiple of {header.alignment}"
         )
     shape = raw.dimensions[::-1]
-    return TensorInfo(raw.name, shape, quant, form.n_bytes(prod(shape)), part, header.data_start + raw.offset)
+    n_bytes = prod(shape) // block_weights * block_bytes
+    return TensorInfo(raw.name, shape, quant, n_bytes, part, header.data_start + raw.offset)
 
 
-def _quant(raw: RawTensor, name: str) -> QuantType:
-    quant = _QUANTS.get(raw.type_id)
-    if quant in FORMATS:
-        return quant
-    kind = quant.name if quant is not None else f"type {raw.type_id}"
-    readable = ", ".join(row.name for row in FORMATS)
-    raise TensorTypeError(
-        f"{name} stores tensor {shown(raw.name)} as {kind}, which minfer cannot read",
-        hint=f"use a file in one of {readable}",
-    )
+def _block(quant: QuantType) -> tuple[int, int]:
+    """Numbers and bytes of one block; no bytes for a type that nobody here knows."""
+    form = FORMATS.get(quant)
+    return (form.block_weights, form.block_bytes) if form else UNDECODED.get(quant, (1, 0))
+
+
+def require_decoders(tensors: Mapping[str, TensorInfo], names: Sequence[str]) -> None:
+    """Raise TensorTypeError for the first tensor that cannot be decoded; `names`: the files, by part."""
+    for info in tensors.values():
+        if info.quant not in FORMATS:
+            readable = ", ".join(row.name for row in FORMATS)
+            raise TensorTypeError(
+                f"{names[info.part]} stores tensor {shown(info.name)} as {info.quant.name}, which minfer "
+                "cannot read",
+                hint=f"use a file in one of {readable}",
+            )

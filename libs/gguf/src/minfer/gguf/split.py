@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from minfer.core.split_names import SplitName
 from minfer.gguf.errors import SplitMismatchError, SplitPartMissingError
 from minfer.gguf.metadata import Metadata
 from minfer.gguf.part import Part, TensorInfo, open_part
-from minfer.gguf.split_names import SplitName
 
 NUMBER = "split.no"
 COUNT = "split.count"
@@ -44,7 +44,7 @@ def _siblings(path: Path, count: int) -> tuple[Path, ...]:
             f"{path} is one of {count} parts of a split model, and its name does not say so",
             hint=f"give the parts their names back: {SplitName('NAME', 1, count)} and so on",
         )
-    paths = tuple(path.with_name(str(name._replace(number=i + 1))) for i in range(count))
+    paths = tuple(path.with_name(str(part)) for part in name.all_parts())
     missing = [sibling.name for sibling in paths if not sibling.exists()]
     if missing:
         more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""

@@ -6,7 +6,10 @@ from enum import IntEnum
 
 
 class QuantType(IntEnum):
-    """How a tensor's numbers are stored; the ids are those of GGML and appear in files."""
+    """How a tensor's numbers are stored; the ids are those of GGML and appear in files.
+
+    A number that is not listed becomes a value of the name 'type NUMBER': files are newer than programs.
+    """
 
     F32 = 0
     F16 = 1
@@ -42,6 +45,36 @@ class QuantType(IntEnum):
     MXFP4 = 39
     NVFP4 = 40
     Q1_0 = 41
+
+    @classmethod
+    def _missing_(cls, value: object) -> QuantType | None:
+        if not isinstance(value, int):
+            return None
+        unknown = int.__new__(cls, value)
+        unknown._name_, unknown._value_ = f"type {value}", value
+        return unknown
+
+
+UNDECODED: dict[QuantType, tuple[int, int]] = {
+    QuantType.IQ2_XXS: (256, 66),
+    QuantType.IQ2_XS: (256, 74),
+    QuantType.IQ2_S: (256, 82),
+    QuantType.IQ3_XXS: (256, 98),
+    QuantType.IQ3_S: (256, 110),
+    QuantType.IQ1_S: (256, 50),
+    QuantType.IQ1_M: (256, 56),
+    QuantType.TQ1_0: (256, 54),
+    QuantType.TQ2_0: (256, 66),
+    QuantType.MXFP4: (32, 17),
+    QuantType.NVFP4: (64, 36),
+    QuantType.Q1_0: (128, 18),
+    QuantType.I8: (1, 1),
+    QuantType.I16: (1, 2),
+    QuantType.I32: (1, 4),
+    QuantType.I64: (1, 8),
+    QuantType.F64: (1, 8),
+}
+"""Numbers and bytes of one block, for types that can be listed and not decoded (`blocks` has the others)."""
 
 
 class ValueType(IntEnum):

@@ -14,13 +14,13 @@ from math import prod
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from minfer.core.split_names import SplitName
 from minfer.gguf.blocks import FORMATS
 from minfer.gguf.encode import Encoded, Plain, encode_pairs, encode_scalar, string_bytes
 from minfer.gguf.file import GGUFFile
 from minfer.gguf.header import DEFAULT_ALIGNMENT, MAGIC
 from minfer.gguf.metadata import Metadata
 from minfer.gguf.split import COUNT, NUMBER, TENSORS
-from minfer.gguf.split_names import SplitName
 from minfer.gguf.types import QuantType, ValueType
 
 Pairs: TypeAlias = Mapping[str, Plain | Encoded] | Metadata

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,14 +69,18 @@ def existing_path(reference: Reference, settings: Settings) -> Path | None:
     """The path that `reference` names on this disk if something is there. `~` is settled here."""
     match reference:
         case PathReference(text):
-            path = Path(expand_user(text, settings.environment))
+            path, is_written = Path(expand_user(text, settings.environment)), True
         case NameReference(name):
-            path = Path(name)
+            path, is_written = Path(name), False
         case _:
             return None
     try:
         path.stat()
-    except (OSError, ValueError):  # ValueError: a name that no file system can hold
+    except OSError as error:
+        # a circle, or a place where nobody is let in: there, and its reader says what is wrong
+        is_there = error.errno == errno.ELOOP or (error.errno == errno.EACCES and is_written)
+        return path if is_there else None
+    except ValueError:  # a name that no file system can hold
         return None
     return path
 

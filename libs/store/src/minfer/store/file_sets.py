@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_PART = re.compile(r"(?P<base>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})", re.IGNORECASE)
+from minfer.core.split_names import SplitName
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +47,15 @@ class FileSet:
         if self.n_parts == 1:
             return ()
         there = {file.name for file in self.files}
-        wanted = (
-            f"{self.base}-{number:05}-of-{self.n_parts:05}.gguf" for number in range(1, self.n_parts + 1)
-        )
+        wanted = map(str, SplitName(self.base, 1, self.n_parts).all_parts())
         return tuple(name for name in wanted if name not in there)
-
-
-def split_part(name: str) -> tuple[str, int, int] | None:
-    """(base, number from 1, count) when `name` is a part of a split set, else None."""
-    if name[-5:].lower() != ".gguf":
-        return None
-    match = _PART.fullmatch(name[:-5])
-    if match is None:
-        return None
-    number, count = int(match["number"]), int(match["count"])
-    return (match["base"], number, count) if 1 <= number <= count and count > 1 else None
 
 
 def lock_name(path: str) -> str:
     """The name of a model for its locks: `path`, and for a part of a split set that of part 1."""
     directory, slash, name = path.rpartition("/")
-    part = split_part(name)
-    return f"{directory}{slash}{part[0]}-00001-of-{part[2]:05}.gguf" if part else path
+    part = SplitName.parse(name)
+    return f"{directory}{slash}{part._replace(number=1)}" if part else path
 
 
 def group(files: Iterable[ListedFile]) -> tuple[FileSet, ...]:
@@ -79,8 +65,8 @@ def group(files: Iterable[ListedFile]) -> tuple[FileSet, ...]:
         directory, _, name = file.path.rpartition("/")
         if name[-5:].lower() != ".gguf":
             continue
-        part = split_part(name)
-        base, count = (part[0], part[2]) if part else (name[:-5], 1)
+        part = SplitName.parse(name)
+        base, count = (part.base, part.n_parts) if part else (name[:-5], 1)
         sets.setdefault((directory, base, count), []).append(file)
     return tuple(
         FileSet(directory, base, tuple(_in_order(members)), count)

@@ -41,7 +41,7 @@ class Description:
 
 def describe_local(path: Path) -> Description:
     """Read the header of the model at `path`. Raises the ModelFileError family."""
-    with open_gguf(path) as file:
+    with open_gguf(path, any_type=True) as file:
         return Description(
             tuple(map(str, file.parts)), file.version, file.n_bytes, file.metadata, dict(file.tensors)
         )

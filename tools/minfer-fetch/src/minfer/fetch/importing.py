@@ -34,7 +34,7 @@ def import_model(source: Path, cache: Path, method: str, on_progress: OnProgress
     of these that works. The digest is recorded, so that `verify` can tell later changes. Raises the errors of
     `open_gguf`, DestinationTakenError, CannotLinkError, NoSpaceError and CacheNotWritableError.
     """
-    with open_gguf(source) as model:
+    with open_gguf(source, any_type=True) as model:
         parts = model.parts
     make_directory(cache / DIRECTORY)
     try:

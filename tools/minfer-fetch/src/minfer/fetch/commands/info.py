@@ -65,7 +65,7 @@ def _tensors(file: Description) -> list[dict[str, Any]]:
             "name": tensor.name,
             "shape": list(tensor.shape),
             "type": tensor.quant.name,
-            "bytes": tensor.n_bytes,
+            "bytes": tensor.n_bytes or None,
             "part": tensor.part,
             "offset": tensor.offset,
         }
@@ -83,13 +83,18 @@ def _print(file: Description, full: bool, output: Output) -> None:
         output.line(printable(f"  {key} = {_shown(value, full)}"))
     output.line(f"\nTensors ({len(file.tensors)}):")
     rows = [
-        (tensor.name, tensor.quant.name, " × ".join(map(str, tensor.shape)), human_bytes(tensor.n_bytes))
+        (tensor.name, tensor.quant.name, " × ".join(map(str, tensor.shape)), _size(tensor.n_bytes))
         for tensor in file.tensors.values()
     ]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
     for name, kind, shape, size in rows:
         columns = f"{name:<{widths[0]}}  {kind:<{widths[1]}}  {shape:>{widths[2]}}  {size:>{widths[3]}}"
         output.line(printable(f"  {columns}"))
+
+
+def _size(n_bytes: int) -> str:
+    """Of a tensor; one of a type that is not known here has none."""
+    return human_bytes(n_bytes) if n_bytes else "size unknown"
 
 
 def _shown(value: object, full: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, Self
 
-_GRAMMAR = re.compile(r"(?P<base>.*)-(?P<number>\d{5})-of-(?P<n_parts>\d{5})\.gguf", re.DOTALL | re.ASCII)
+_GRAMMAR = re.compile(r"(?P<base>.+)-(?P<number>\d{5})-of-(?P<n_parts>\d{5})\.gguf", re.DOTALL | re.ASCII)
 
 
 class SplitName(NamedTuple):
@@ -17,11 +17,16 @@ class SplitName(NamedTuple):
 
     @classmethod
     def parse(cls, file_name: str) -> Self | None:
-        """The name's parts, or None when it is not the name of a part."""
+        """The name's parts, or None when it is not the name of one part of several."""
         match = _GRAMMAR.fullmatch(file_name)
         if match is None:
             return None
-        return cls(match["base"], int(match["number"]), int(match["n_parts"]))
+        name = cls(match["base"], int(match["number"]), int(match["n_parts"]))
+        return name if 1 <= name.number <= name.n_parts and name.n_parts > 1 else None
+
+    def all_parts(self) -> tuple[Self, ...]:
+        """The names of the whole set, in order."""
+        return tuple(self._replace(number=number) for number in range(1, self.n_parts + 1))
 
     def __str__(self) -> str:
         return f"{self.base}-{self.number:05d}-of-{self.n_parts:05d}.gguf"
