@@ -7,6 +7,7 @@ python -m bench.serve MODEL --pace 100      only ours: gaps of 4 streams while a
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import socket
 import subprocess
@@ -21,9 +22,10 @@ from pathlib import Path
 from statistics import median
 
 from bench import llama_cpp, machine
-from bench.serve_load import Load, body_for, quantile, random_prompt, run
+from bench.serve_load import Load, body_for, quantile, random_prompt, run, run_while_reading
 
 _HOST = "127.0.0.1"
+_THINGS = ("a lighthouse", "two brothers", "the river", "an old clock")
 
 
 def free_port() -> int:
@@ -125,18 +127,25 @@ def _row(name: str, ours: Load, theirs: Load) -> str:
 
 
 def pace(model: Path, options: argparse.Namespace) -> None:
-    """Gaps of 4 running streams while a prompt of 4096 tokens comes in."""
-    options.streams, options.itl, options.n_ctx = 5, options.pace, 8192
+    """Gaps of 4 running streams while a prompt of 4096 tokens comes in, and of that time alone.
+
+    Their prompts are words: answers to random tokens have many that are no whole characters, and a token
+    without text makes two gaps look like one.
+    """
+    options.streams, options.itl, options.n_ctx = 5, options.pace, 12288
     port = free_port()
     with started(our_command(model, options, port), port):
         run(_HOST, port, [body_for(random_prompt(600, options.vocab, 7), 4, 1)])
-        bodies = [body_for(random_prompt(32, options.vocab, index), 400, index) for index in range(4)]
+        bodies = [body_for(f"A long story about {thing}. Once", 1500, 1) for thing in _THINGS]
         long = body_for(random_prompt(4096, options.vocab, 5), 4, 9)
-        load = run(_HOST, port, [*bodies, long])
-    streams = load.streams[:4]
-    arrival = load.streams[4]
+        load = asyncio.run(run_while_reading(_HOST, port, bodies, long))
+    *streams, arrival = load.streams
+    end = arrival.began + arrival.ttft
     print(f"the long prompt's first token came after {arrival.ttft:.2f} s")
-    gaps = [gap for one in streams for gap in one.gaps]
+    if min(one.arrivals[-1] for one in streams) < end:
+        print("a stream ended before it: there are fewer gaps than there should be")
+    gaps = [gap for one in streams for gap in one.gaps(arrival.began, end)]
+    print(f"{len(gaps)} gaps meanwhile")
     for share in (0.5, 0.9, 0.99, 1.0):
         print(f"gaps p{share * 100:g}: {quantile(gaps, share) * 1000:.1f} ms")
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 Body = Mapping[str, Any]
@@ -18,14 +20,22 @@ Body = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Stream:
-    """One answer as its client saw it. Times are seconds; gaps are between chunks with text."""
+    """One answer as its client saw it. Times are seconds; arrivals are of chunks with text."""
 
     began: float
-    ttft: float = 0.0
     ended: float = 0.0
-    gaps: list[float] = field(default_factory=list)
+    arrivals: list[float] = field(default_factory=list)
     n_tokens: int = 0
     text: str = ""
+
+    @property
+    def ttft(self) -> float:
+        """Time to the first chunk with text."""
+        return self.arrivals[0] - self.began
+
+    def gaps(self, since: float = 0.0, until: float = math.inf) -> list[float]:
+        """Times between chunks, of those that ended between two moments."""
+        return [later - earlier for earlier, later in pairwise(self.arrivals) if since <= later <= until]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +56,7 @@ class Load:
 
     def gap(self, share: float) -> float:
         """A quantile of the gaps of all streams together."""
-        return quantile([gap for one in self.streams for gap in one.gaps], share)
+        return quantile([gap for one in self.streams for gap in one.gaps()], share)
 
 
 def quantile(values: list[float], share: float) -> float:
@@ -55,13 +65,31 @@ def quantile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
+async def run_while_reading(host: str, port: int, bodies: list[dict[str, Any]], late: Body) -> Load:
+    """`late` once every other answer has ten chunks; they are given up when it is there. It is the last."""
+    streams = [Stream(0.0) for _ in bodies]
+    asking = [
+        asyncio.create_task(ask(host, port, body, one)) for body, one in zip(bodies, streams, strict=True)
+    ]
+    while any(len(one.arrivals) < 10 for one in streams):
+        await asyncio.sleep(0.01)
+        for task in asking:
+            if task.done():
+                task.result()
+    arrival = await ask(host, port, late)
+    for task in asking:
+        task.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
+    return Load((*streams, arrival))
+
+
 def random_prompt(n_tokens: int, n_vocab: int, seed: int) -> list[int]:
     """Token ids that no two prompts have in common."""
     draw = random.Random(seed)
     return [draw.randrange(100, n_vocab) for _ in range(n_tokens)]
 
 
-def body_for(prompt: list[int], n_new: int, seed: int) -> dict[str, Any]:
+def body_for(prompt: list[int] | str, n_new: int, seed: int) -> dict[str, Any]:
     """A request that both servers understand alike: same sampling, same length."""
     return {
         "prompt": prompt, "max_tokens": n_new, "stream": True, "stream_options": {"include_usage": True},
@@ -79,8 +107,8 @@ def run(host: str, port: int, bodies: list[dict[str, Any]]) -> Load:
     return asyncio.run(all_at_once())
 
 
-async def ask(host: str, port: int, body: Body) -> Stream:
-    """One streamed completion."""
+async def ask(host: str, port: int, body: Body, stream: Stream | None = None) -> Stream:
+    """One streamed completion; a given `stream` can be watched meanwhile."""
     data = json.dumps(body).encode()
     began = time.perf_counter()
     reader, writer = await asyncio.open_connection(host, port, limit=1 << 20)
@@ -89,8 +117,8 @@ async def ask(host: str, port: int, body: Body) -> Stream:
         f"Connection: close\r\nContent-Length: {len(data)}\r\n\r\n"
     )
     writer.write(head.encode() + data)
-    stream = Stream(began)
-    last = 0.0
+    stream = stream or Stream(0.0)
+    stream.began = began
     async for line in reader:
         if not line.startswith(b"data: {"):
             if line.startswith(b"HTTP/1.1 ") and b" 200 " not in line:
@@ -105,11 +133,7 @@ async def ask(host: str, port: int, body: Body) -> Stream:
         text = "".join(choice["text"] for choice in chunk["choices"])
         if text:
             stream.text += text
-            if last:
-                stream.gaps.append(now - last)
-            else:
-                stream.ttft = now - began
-            last = now
+            stream.arrivals.append(now)
     stream.ended = time.perf_counter()
     writer.close()
     return stream

@@ -13,6 +13,7 @@ from minfer.engine.events import Event, Prefilled, Stopped, StopReason, Token
 from minfer.engine.generate import CacheFullError, GenerationLoop, PromptTooLongError, generate
 from minfer.engine.generation import Request
 from minfer.engine.model import Model
+from minfer.engine.pace import Pace, StepWork
 from minfer.engine.params import GenerationParams
 from minfer.engine.testing import TinyModel, tiny_model
 
@@ -166,3 +167,28 @@ def test_alternatives_are_the_most_likely_in_order(model: Model, tmp_path: Path)
             assert ids[0] == event.id
             assert logprobs[0] == pytest.approx(event.logprob)
             assert sorted(logprobs, reverse=True) == list(logprobs)
+
+
+def test_the_pace_is_told_what_each_step_holds(model: Model) -> None:
+    told: list[StepWork] = []
+    asked: list[tuple[int, int]] = []
+
+    class Listening(Pace):
+        def observe(self, work: StepWork, seconds: float) -> None:
+            assert seconds > 0
+            told.append(work)
+
+        def prompt_rows(self, n_decoding: int, depth: int, most: int) -> int:
+            asked.append((n_decoding, depth))
+            return 8
+
+    loop = GenerationLoop(model, model.new_cache(N_CTX, 2), N_CTX, 32, Listening())
+    loop.add(_request("hello"))
+    loop.step()
+    loop.step()
+    loop.add(_request("hello world, hello"))
+    for _ in range(4):
+        loop.step()
+    assert told[:2] == [StepWork(0, 5, 15), StepWork(1)]
+    assert told[2:] == [StepWork(1, 8, 36), StepWork(1, 8, 100), StepWork(1, 2, 35), StepWork(2)]
+    assert asked[2:5] == [(1, 0), (1, 8), (1, 16)]

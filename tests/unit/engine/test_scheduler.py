@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minfer.engine.scheduler import Pace, share_step
+from minfer.engine.scheduler import share_step
 
 
 def test_decodes_go_before_a_long_prompt() -> None:
@@ -33,21 +33,3 @@ def test_a_limit_for_prompts_leaves_decodes_alone() -> None:
 
 def test_a_short_prompt_passes_a_long_one_and_the_long_one_still_advances() -> None:
     assert share_step([10_000, 30], 64) == [34, 30]
-
-
-def test_pace_fits_prompts_into_the_target() -> None:
-    pace = Pace(target=0.1)
-    assert pace.prompt_rows(n_decoding=4, most=512) == 512  # nothing is known yet
-    for _ in range(20):
-        pace.observe(n_decoding=4, n_prompt=0, seconds=0.02)
-        pace.observe(n_decoding=4, n_prompt=256, seconds=0.02 + 256 * 0.001)
-    rows = pace.prompt_rows(n_decoding=4, most=512)
-    assert rows == 48  # (0.08 - 0.02) / 0.001 = 60, in multiples of 16
-    assert pace.prompt_rows(n_decoding=0, most=512) == 512
-
-
-def test_pace_never_stops_prompts() -> None:
-    pace = Pace(target=0.01)
-    pace.observe(n_decoding=1, n_prompt=0, seconds=0.5)
-    pace.observe(n_decoding=1, n_prompt=64, seconds=1.0)
-    assert pace.prompt_rows(n_decoding=1, most=512) == 16

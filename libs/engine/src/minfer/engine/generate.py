@@ -16,8 +16,9 @@ from minfer.engine.backends.step import Cancelled, HeadQuery, StepResult
 from minfer.engine.events import Event, Failed, Prefilled
 from minfer.engine.generation import Generation, Request
 from minfer.engine.kv_blocks import ROOT, Digest
+from minfer.engine.pace import Pace, StepWork, attended
 from minfer.engine.sampling import Candidates, combine_queries
-from minfer.engine.scheduler import Pace, share_step
+from minfer.engine.scheduler import share_step
 
 if TYPE_CHECKING:
     from minfer.engine.kv_cache import CachedSequence, KVCache
@@ -106,9 +107,11 @@ class GenerationLoop:
         for generation in [one for one in self._running if one.is_cancelled]:
             events.append((generation, generation.cancel()))
             self.remove(generation)
+        began = time.perf_counter()
         parts = self._next_parts()
         if not parts:
             return events
+        work = _work(parts)
         try:
             query, result = self._run(parts)
         except Cancelled:
@@ -116,6 +119,7 @@ class GenerationLoop:
         events += self._deliver(parts, query, result)
         for generation in [one for one in self._running if one.stopped is not None or one.is_failed]:
             self.remove(generation)
+        self._pace.observe(work, time.perf_counter() - began)
         return events
 
     def has_room(self, n_prompt: int) -> bool:
@@ -128,7 +132,9 @@ class GenerationLoop:
         ready = [one for index, one in enumerate(ready) if self._may_go_on(one, is_first=index == 0)]
         pending = [len(one.pending) for one in ready]
         n_decoding = sum(one.n_generated > 0 for one in ready)
-        shares = share_step(pending, self._max_rows, self._pace.prompt_rows(n_decoding, self._max_rows))
+        depth = max((one.sequence.length for one, n in zip(ready, pending, strict=True) if n > 1), default=0)
+        limit = self._pace.prompt_rows(n_decoding, depth, self._max_rows)
+        shares = share_step(pending, self._max_rows, limit)
         left = self._model.max_logit_rows
         parts: list[_Part] = []
         for one, total, rows in zip(ready, pending, shares, strict=True):
@@ -195,12 +201,9 @@ class GenerationLoop:
             query for part in parts if part.n_wanted for query in part.generation.queries(part.n_wanted)
         ]
         query = combine_queries(queries) if queries else HeadQuery(top=1)
-        began = time.perf_counter()
         result = self._model.program.run(
             batch, self._store, query, lambda: any(part.generation.is_cancelled for part in parts)
         )
-        n_decoding = sum(part.generation.n_generated > 0 for part in parts)
-        self._pace.observe(n_decoding, len(batch.ids) - n_decoding, time.perf_counter() - began)
         return query, result
 
     def _deliver(
@@ -254,6 +257,16 @@ class GenerationLoop:
     def _prefilled(self, generation: Generation) -> Prefilled:
         start, n_reused = self._began.pop(id(generation))
         return Prefilled(len(generation.request.prompt), n_reused, time.perf_counter() - start)
+
+
+def _work(parts: Sequence[_Part]) -> StepWork:
+    """What a step with these parts holds; a generation that computes its lost cache again is a prompt."""
+    prompts = [(part.generation.sequence.length, part.n_rows) for part in parts if part.n_rows > 1]
+    return StepWork(
+        n_decoding=sum(part.generation.n_generated > 0 for part in parts),
+        n_rows=sum(n_rows for _, n_rows in prompts),
+        n_attended=sum(attended(depth, n_rows) for depth, n_rows in prompts),
+    )
 
 
 def _plain_row(matrix: memoryview, row: int) -> Sequence[float]:

@@ -13,7 +13,7 @@ from minfer.core.units import human_bytes
 from minfer.engine.chat import ChatTemplate
 from minfer.engine.generate import GenerationLoop
 from minfer.engine.model import LoadOptions, OpenedModel, open_model
-from minfer.engine.scheduler import Pace
+from minfer.engine.pace import Pace
 from minfer.serve.fingerprint import fingerprint
 from minfer.serve.scheduling.engine_thread import Capacity, Delivery, EngineThread
 from minfer.serve.state import Service
