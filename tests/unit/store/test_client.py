@@ -122,6 +122,27 @@ def test_a_resolved_model_can_be_held(tmp_path: Path) -> None:
     assert minfer.store.hold(minfer.store.resolve(f"{tmp_path}/y.gguf", settings=settings), settings) is None
 
 
+def test_a_model_is_held_however_its_path_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings.of({"MINFER_MODEL_DIR": str(tmp_path / "cache")})
+    (tmp_path / "cache/a").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("cache")
+    (tmp_path / "cache/a/x-00001-of-00002.gguf").write_bytes(b"")
+    (tmp_path / "cache/a/x-00002-of-00002.gguf").write_bytes(b"")
+    monkeypatch.chdir(tmp_path / "cache/a")
+    for word in (
+        "./x-00001-of-00002.gguf",
+        "../a/x-00002-of-00002.gguf",
+        f"{tmp_path}/link/a/x-00002-of-00002.gguf",
+    ):
+        held = minfer.store.hold(minfer.store.resolve(word, settings=settings), settings)
+        assert held is not None, word
+        with pytest.raises(ModelInUseError), removing(settings.cache, "a/x-00001-of-00002.gguf"):
+            pass
+        held.release()
+
+
 def test_errors_and_events_cross_unchanged() -> None:
     error = OfflineError("a", hint="b", candidates=("c", "d"), labels=("1",))
     back = error_from_json(error_to_json(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,11 +87,16 @@ def existing_path(reference: Reference, settings: Settings) -> Path | None:
 
 
 def hold(resolved: Resolved, settings: Settings | None = None) -> Hold | None:
-    """Keep the model from being removed while the result lives; None for a file outside the cache."""
+    """Keep the model from being removed while the result lives; None for a file outside the cache.
+
+    How the path to it was written does not matter: relative, or through links to directories.
+    """
     settings = settings or Settings.of()
-    if not resolved.path.is_relative_to(settings.cache):
+    cache = Path(os.path.realpath(settings.cache))
+    path = Path(os.path.realpath(resolved.path.parent), resolved.path.name)
+    if not path.is_relative_to(cache):
         return None
     from minfer.store.file_sets import lock_name
     from minfer.store.locks import hold as hold_model
 
-    return hold_model(settings.cache, lock_name(str(resolved.path.relative_to(settings.cache))))
+    return hold_model(settings.cache, lock_name(str(path.relative_to(cache))))

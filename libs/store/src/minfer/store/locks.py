@@ -56,7 +56,11 @@ def hold(cache: Path, model: str) -> Hold:
     try:
         descriptor = _open(cache, model, "hold")
     except OSError:
-        return Hold(os.open(os.devnull, os.O_RDONLY))
+        try:  # made by another user, who may remove models: a shared lock needs only to read it
+            path = lock_path(cache, model, "hold")
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            descriptor = os.open(os.devnull, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
     return Hold(descriptor)
 
@@ -113,7 +117,8 @@ def lock_path(cache: Path, model: str, purpose: str) -> Path:
 def _open(cache: Path, model: str, purpose: str) -> int:
     path = lock_path(cache, model, purpose)
     path.parent.mkdir(parents=True, exist_ok=True)
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    # as readable and writable as the cache is: users who share one have to see each other's locks
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -53,9 +53,10 @@ def write_record(cache: Path, record: Record) -> None:
     target = record_path(cache, record.path)
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_suffix(f".{os.getpid()}.tmp")
-    partial.write_text(
-        json.dumps(asdict(record), indent=1) + "\n", encoding="utf-8", errors="surrogateescape"
-    )
+    with partial.open("w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(json.dumps(asdict(record), indent=1) + "\n")
+        file.flush()
+        os.fsync(file.fileno())  # else a power cut leaves an empty record of a file that is whole
     os.replace(partial, target)
 
 

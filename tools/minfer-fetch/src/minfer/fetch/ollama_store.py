@@ -16,7 +16,7 @@ from pathlib import Path
 
 from minfer.core.reference import OllamaReference
 from minfer.fetch.download.partial import partial_directory
-from minfer.fetch.publish import disk_error, make_directory, sync_directory
+from minfer.fetch.publish import disk_error, make_directory, sync_directories
 from minfer.store.progress import OnProgress, Progress
 from minfer.store.records import Record, write_record
 
@@ -58,7 +58,7 @@ def link_blob(stores: Iterable[Path], cache: Path, record: Record, on_progress: 
         now = datetime.now(UTC).isoformat(timespec="seconds")
         write_record(cache, replace(record, fetched=now, modified_ns=temporary.stat().st_mtime_ns))
         os.replace(temporary, target)
-        sync_directory(target.parent)
+        sync_directories(target.parent, cache)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise disk_error(error, target) from error

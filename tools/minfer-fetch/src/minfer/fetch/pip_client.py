@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -95,7 +96,9 @@ def _run(
     temporary: Path | None = None,
 ) -> str:
     """Run pip; what it printed, without progress lines."""
-    environment = {**settings.environment, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+    # what the interpreter itself needs to start is this process's, and does not travel with requests
+    own = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH") if name in os.environ}
+    environment = {**own, **settings.environment, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
     environment |= {"PIP_REQUIRE_VIRTUALENV": "0", "PYTHONUNBUFFERED": "1", "NO_COLOR": "1"}
     if temporary is not None:
         environment["TMPDIR"] = str(temporary)  # on the cache's disk: /tmp is often small

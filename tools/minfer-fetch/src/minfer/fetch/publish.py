@@ -92,16 +92,20 @@ def publish(cache: Path, partial: Path, record: Record) -> Path:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         write_record(cache, replace(record, fetched=now, modified_ns=modified_ns))
         os.replace(partial, target)
-        sync_directory(target.parent)
+        sync_directories(target.parent, cache)
     except OSError as error:
         raise disk_error(error, target) from error
     return target
 
 
-def sync_directory(directory: Path) -> None:
-    """Make the names in `directory` survive a power cut."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def sync_directories(directory: Path, cache: Path) -> None:
+    """Make the names in `directory`, and the directories on the way to it, survive a power cut."""
+    while True:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if directory == cache or cache not in directory.parents:
+            return
+        directory = directory.parent

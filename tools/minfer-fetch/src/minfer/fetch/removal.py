@@ -7,6 +7,7 @@ from pathlib import Path
 
 from minfer.fetch.publish import disk_error
 from minfer.store.cached_model import CachedModel
+from minfer.store.file_sets import lock_name
 from minfer.store.locks import removing
 from minfer.store.records import remove_record
 
@@ -17,7 +18,9 @@ def remove_model(cache: Path, model: CachedModel, *, force: bool = False) -> Non
     A tool that holds a model keeps its mapping when the file's name goes: forcing cannot crash it.
     """
     try:
-        guard: AbstractContextManager[None] = nullcontext() if force else removing(cache, model.path)
+        guard: AbstractContextManager[None] = (
+            nullcontext() if force else removing(cache, lock_name(model.path))
+        )
         with guard:
             # part 1 last: an interrupted removal leaves a set that still shows what it lacks
             for file in reversed(model.files.files):

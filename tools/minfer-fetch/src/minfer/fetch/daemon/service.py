@@ -26,6 +26,7 @@ from minfer.fetch.description import describe_local, describe_remote
 from minfer.fetch.pull import Pulled, obtain, remote_reference
 from minfer.fetch.removal import remove_model
 from minfer.fetch.verification import Finding, verify_model
+from minfer.store.file_sets import lock_name
 from minfer.store.locks import hold
 from minfer.store.messages import API_MAJOR, model_message, progress_message, pull_message, settings_of, text
 from minfer.store.progress import Progress
@@ -170,7 +171,7 @@ class ModelStore:
             model = cached_model(request.reference, self.catalog.fresh(), settings)
             ended = threading.Event()
             context.add_callback(ended.set)
-            with hold(self.cache, model.path):
+            with hold(self.cache, lock_name(model.path)):
                 yield pb.HoldResponse(path=os.fsencode(settings.cache / model.path))
                 while not ended.wait(1):
                     if self.activity.leaving.is_set():
