@@ -19,6 +19,7 @@ _TESTS = Path(__file__).parent
 _LEAKS = (
     "MINFER_OFFLINE",
     "MINFER_KERNELS",
+    "MINFER_REPACK_CACHE",
     "HF_TOKEN",
     "HF_ENDPOINT",
     "HF_HUB_OFFLINE",

@@ -104,10 +104,14 @@ const char *mf_program_isa(const mf_program *program);
 
 /* The arena of weights: offsets come from the caller, MF_ALIGNMENT apart. */
 int mf_program_reserve(mf_program *program, int64_t weight_bytes, int32_t n_matrices, int32_t n_vectors);
+/* In place of loading: the arena is what `file` holds from `offset` on, read only, as mf_program_save wrote it. */
+int mf_program_map(mf_program *program, int file, int64_t offset);
+/* Write the loaded arena at the file's position; 0 or errno. */
+int mf_program_save(const mf_program *program, int file);
 int mf_program_matrix(mf_program *program, int32_t index, int type, int64_t rows, int64_t k, int64_t offset);
 /* Repack in parallel, then tell the kernel that the source pages are not needed (when is_mapped). */
 int mf_program_load_matrix(mf_program *program, int32_t index, const void *source, int is_mapped);
-/* A vector of any float type; also one row out of a matrix type. */
+/* A vector of any float type; also one row out of a matrix type. source NULL: the arena holds it already. */
 int mf_program_vector(mf_program *program, int32_t index, int type, int64_t n, const void *source, int64_t offset);
 
 int mf_program_finish(mf_program *program, const mf_operation *operations, int32_t n_operations,

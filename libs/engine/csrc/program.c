@@ -4,6 +4,7 @@
 #endif
 #include "program.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -65,6 +66,20 @@ int mf_program_reserve(mf_program *p, int64_t weight_bytes, int32_t n_matrices, 
     return p->weights && p->matrices && p->vectors ? MF_OK : MF_NO_MEMORY;
 }
 
+int mf_program_map(mf_program *p, int file, int64_t offset) {
+    void *at = mmap(p->weights, (size_t)p->weight_bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, file, (off_t)offset);
+    return at == MAP_FAILED ? MF_NO_MEMORY : MF_OK;
+}
+
+int mf_program_save(const mf_program *p, int file) {
+    for (int64_t done = 0; done < p->weight_bytes;) {
+        ssize_t n = write(file, p->weights + done, (size_t)(p->weight_bytes - done));
+        if (n < 0 && errno != EINTR) return errno;
+        if (n > 0) done += n;
+    }
+    return 0;
+}
+
 static int is_inside(const mf_program *p, int64_t offset, int64_t n_bytes) {
     return offset >= 0 && offset % MF_ALIGNMENT == 0 && n_bytes >= 0 && n_bytes <= p->weight_bytes - offset;
 }
@@ -115,6 +130,7 @@ int mf_program_vector(mf_program *p, int32_t index, int type, int64_t n, const v
     if (index < 0 || index >= p->n_vectors || !is_inside(p, offset, n * 4)) return MF_BAD_PROGRAM;
     float *target = (float *)(p->weights + offset);
     p->vectors[index] = target;
+    if (!source) return MF_OK;
     if (type == MF_F32) {
         memcpy(target, source, sizeof(float) * (size_t)n);
         return MF_OK;

@@ -30,6 +30,8 @@ class GGUFFile:
         self.path: Path = self.parts[0]
         self.version: int = parts[0].header.version
         self.alignment: int = parts[0].header.alignment
+        # Of each part: size, mtime_ns, ctime_ns (which nobody can set back), inode; () in memory.
+        self.identity: tuple[tuple[int, ...], ...] = tuple(part.identity for part in parts)
         self.n_bytes: int = sum(len(part.view) for part in parts)
         self.metadata = Metadata(parts[0].view, parts[0].header.entries, str(self.path))
         self.tensors: Mapping[str, TensorInfo] = MappingProxyType(tensors)

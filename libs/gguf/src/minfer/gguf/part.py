@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -36,12 +37,16 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file with its header. `view` is read-only and as long as the file; `map` is None in memory."""
+    """A file with its header. `view` is read-only and as long as the file; `map` is None in memory.
+
+    identity: as of GGUFFile.
+    """
 
     path: Path
     map: mmap.mmap | None
     view: memoryview
     header: Header
+    identity: tuple[int, ...] = ()
 
     def tensors(self, part: int) -> dict[str, TensorInfo]:
         """The tensors of this file, placed; `part` is its index in its set."""
@@ -57,11 +62,13 @@ def open_part(path: Path) -> Part:
     try:
         with path.open("rb") as stream:
             check_magic(path, stream.read(SNIFF_BYTES))
+            facts = os.fstat(stream.fileno())
             mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise unreadable(path, error) from error
     view = memoryview(mapped)
-    return Part(path, mapped, view, parse_header(view, str(path)))
+    identity = (facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
+    return Part(path, mapped, view, parse_header(view, str(path)), identity)
 
 
 def place_tensors(header: Header, n_bytes: int, name: str, part: int = 0) -> dict[str, TensorInfo]:

@@ -1,6 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """The thin layer over csrc/: buffers in, buffers out, no GIL while C computes."""
 
+import os
+
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
@@ -56,6 +58,8 @@ cdef extern from "minfer_native.h" nogil:
     void mf_program_free(mf_program *program)
     const char *mf_program_isa(const mf_program *program)
     int mf_program_reserve(mf_program *program, int64_t weight_bytes, int32_t n_matrices, int32_t n_vectors)
+    int mf_program_map(mf_program *program, int file, int64_t offset)
+    int mf_program_save(const mf_program *program, int file)
     int mf_program_matrix(mf_program *program, int32_t index, int type, int64_t rows, int64_t k, int64_t offset)
     int mf_program_load_matrix(mf_program *program, int32_t index, const void *source, int is_mapped)
     int mf_program_vector(mf_program *program, int32_t index, int type, int64_t n, const void *source,
@@ -250,7 +254,22 @@ cdef class Program:
             status = mf_program_load_matrix(self.program, index, held.view.buf, is_mapped)
         return status
 
+    def map(self, int file, int64_t offset):
+        """The arena is a file's from here on: nothing can be loaded into it any more."""
+        return mf_program_map(self.program, file, offset)
+
+    def save(self, int file):
+        """Write the arena. Raises OSError."""
+        cdef int error
+        with nogil:
+            error = mf_program_save(self.program, file)
+        if error:
+            raise OSError(error, os.strerror(error))
+
     def vector(self, int32_t index, int type, int64_t n, source, int64_t offset, int64_t n_bytes):
+        """source: None when the arena holds the numbers."""
+        if source is None:
+            return mf_program_vector(self.program, index, type, n, NULL, offset)
         cdef Bytes held = Bytes(source, n_bytes)
         return mf_program_vector(self.program, index, type, n, held.view.buf, offset)
 

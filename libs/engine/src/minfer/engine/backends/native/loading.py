@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from minfer.engine.backends.native import _native
 from minfer.engine.backends.native.errors import ProgramMemoryError
@@ -12,25 +14,53 @@ if TYPE_CHECKING:
     from minfer.engine.backends.native.weights import Matrix, Vector, WeightPlan
     from minfer.gguf import GGUFFile
 
+REPACK_CACHE: Final = "MINFER_REPACK_CACHE"
+"""The variable that names a folder for files of repacked weights; without it there are none."""
+
 _F32, _F16 = 0, 1
 
 
-def load(program: _native.Program, plan: WeightPlan, file: GGUFFile) -> tuple[str, ...]:
-    """Fill the program's arena. Notices about tensors that had to change their type."""
+def load(program: _native.Program, plan: WeightPlan, file: GGUFFile, isa: str) -> tuple[str, ...]:
+    """Fill the program's arena. Notices about tensors that had to change their type, and about the file
+    that keeps repacked weights when there shall be one.
+    """
     if program.reserve(plan.n_bytes, len(plan.matrices), len(plan.vectors)) != _native.OK:
         raise ProgramMemoryError(
             f"no memory for {plan.n_bytes} bytes of weights", hint="use a model with fewer bits"
         )
-    changed: Counter[tuple[int, int]] = Counter()
+    changed = Counter((one.stored, one.quant) for one in plan.matrices if one.stored != one.quant)
+    notices = tuple(_notice(stored, kept, n) for (stored, kept), n in changed.items())
+    if not os.environ.get(REPACK_CACHE):
+        _repack(program, plan, file)
+        return notices
+    return notices + _load_kept(program, plan, file, isa)
+
+
+def _load_kept(program: _native.Program, plan: WeightPlan, file: GGUFFile, isa: str) -> tuple[str, ...]:
+    """Map the file of repacked weights, or repack and leave one; what to say about it."""
+    from minfer.engine.backends.native.repacked import repacked_file
+
+    kept = repacked_file(Path(os.environ[REPACK_CACHE]), plan, file, isa)
+    if kept is None:
+        _repack(program, plan, file)
+        return ()
+    is_mapped, why_not = kept.map_into(program)
+    if not is_mapped:
+        _repack(program, plan, file)
+        return (*filter(None, [why_not]), kept.save(program))
+    for index, matrix in enumerate(plan.matrices):
+        _place_matrix(program, index, matrix)
+    for index, vector in enumerate(plan.vectors):
+        _done(program.vector(index, _F32, vector.n, None, vector.offset, 0), vector.name)
+    return ()
+
+
+def _repack(program: _native.Program, plan: WeightPlan, file: GGUFFile) -> None:
     # In the order of the file: it is read forwards, once.
     for index in sorted(range(len(plan.matrices)), key=lambda i: _position(plan.matrices[i], file)):
-        matrix = plan.matrices[index]
-        _load_matrix(program, index, matrix, file)
-        if matrix.stored != matrix.quant:
-            changed[matrix.stored, matrix.quant] += 1
+        _load_matrix(program, index, plan.matrices[index], file)
     for index, vector in enumerate(plan.vectors):
         _load_vector(program, index, vector, file)
-    return tuple(_notice(stored, kept, n) for (stored, kept), n in changed.items())
 
 
 def _notice(stored: int, kept: int, n: int) -> str:
@@ -47,8 +77,12 @@ def _position(matrix: Matrix, file: GGUFFile) -> tuple[int, int, int]:
     return info.part, info.offset, matrix.first_row
 
 
-def _load_matrix(program: _native.Program, index: int, matrix: Matrix, file: GGUFFile) -> None:
+def _place_matrix(program: _native.Program, index: int, matrix: Matrix) -> None:
     _done(program.matrix(index, matrix.quant, matrix.n_rows, matrix.n_columns, matrix.offset), matrix.name)
+
+
+def _load_matrix(program: _native.Program, index: int, matrix: Matrix, file: GGUFFile) -> None:
+    _place_matrix(program, index, matrix)
     rows, row_bytes = _rows(file, matrix.name, matrix.stored, matrix.n_columns)
     source = rows[matrix.first_row * row_bytes : (matrix.first_row + matrix.n_rows) * row_bytes]
     is_kept = matrix.stored == matrix.quant

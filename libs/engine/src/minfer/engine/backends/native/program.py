@@ -82,7 +82,7 @@ class NativeProgram:
             self._native: _native.Program | None = _native.Program(options.n_threads, isa)
         except MemoryError:
             raise _no_memory(plan.n_bytes) from None
-        self.notices: tuple[str, ...] = load(self._native, plan.weights, file)
+        self.notices: tuple[str, ...] = load(self._native, plan.weights, file, isa)
         self._finish(plan, graph)
         self.n_bytes = plan.n_bytes
 
