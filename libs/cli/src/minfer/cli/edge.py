@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -26,8 +27,9 @@ def main(command: click.Command, name: str, arguments: Sequence[str] | None = No
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on Ctrl-C unwinds
     settle_streams()
-    status = _run(command, name, arguments)
-    sys.exit(_flush_stdout(status))
+    status = _flush_stdout(_run(command, name, arguments))
+    gc.freeze()  # all memory goes back at once: the interpreter need not search it for garbage first
+    sys.exit(status)
 
 
 def _run(command: click.Command, name: str, arguments: list[str]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -51,6 +50,8 @@ class _JsonLines:
         if is_step and now - self._last.get(event.label, 0.0) < _SECONDS_BETWEEN_EVENTS:
             return
         self._last[event.label] = now
+        import json
+
         click.echo(json.dumps(progress_to_json(event)), err=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -13,9 +14,7 @@ ROOT: Digest = b""
 
 def chain(previous: Digest, ids: Sequence[int]) -> Digest:
     """The digest of a full block of token ids after everything before it."""
-    from hashlib import blake2b  # a prompt shorter than a block needs none
-
-    return blake2b(previous + array("i", ids).tobytes(), digest_size=16).digest()
+    return hashlib.blake2b(previous + array("i", ids).tobytes(), digest_size=16).digest()
 
 
 class BlockPool:
