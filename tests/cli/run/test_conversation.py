@@ -42,7 +42,7 @@ def test_a_script_is_read_line_by_line_and_ends(minfer_run: Program, tiny: str) 
     outcome = minfer_run(tiny, "--cnv", "-n", "5", stdin=script)
     assert outcome.status == 0
     assert "[turn 1] prefill" in outcome.err
-    assert "[turn 1] regen: prefill 1 tokens, generated 5 tokens in" in outcome.err
+    assert "[turn 1] regen: prefill 1 token, generated 5 tokens in" in outcome.err
     assert "[turn 3] prefill" in outcome.err
     assert "[took back: three four]" in outcome.err
     assert "[took back: /two]" in outcome.err

@@ -127,6 +127,19 @@ def test_a_prompt_longer_than_the_context(minfer_run: Program) -> None:
     )
 
 
+@pytest.mark.parametrize("mode", [(), ("--cnv",)])
+def test_a_bias_for_a_token_that_is_not_there(minfer_run: Program, mode: tuple[str, ...]) -> None:
+    (minfer_run.cache / "tiny.gguf").write_bytes(tiny_model(TinyModel("llama")))
+    outcome = minfer_run("tiny", "hi", "--logit-bias", "99999+1", *mode)
+    assert outcome == Outcome(
+        2,
+        "",
+        "Model ready: CACHE/tiny.gguf\n"
+        "Error: logit_bias names token 99999, and the model's tokens are 0 to 258\n"
+        "Hint: `minfer-run tokenize MODEL TEXT` shows the tokens of a text with their ids\n",
+    )
+
+
 def test_an_empty_prompt(minfer_run: Program) -> None:
     assert minfer_run("x", stdin="\n") == Outcome(
         2,

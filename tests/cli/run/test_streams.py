@@ -70,3 +70,10 @@ def test_words_are_the_bytes_that_were_typed(tiny: Program) -> None:
         b"Error: the prompt is not UTF-8 text: byte 0xff at offset 1\nHint: convert it to UTF-8 first\n",
         b"",
     )
+
+
+@pytest.mark.parametrize("flag", ["--system", "--stop", "--dry-sequence-breaker"])
+def test_text_of_a_flag_that_is_not_utf_8_is_refused(tiny: Program, flag: str) -> None:
+    status, out, err = _shell(tiny, "", "tiny", "hi", flag, os.fsdecode(b"ab\xff"))
+    assert (status, out) == (2, b"")
+    assert f"Invalid value for '{flag}': not UTF-8 text: byte 0xff at offset 2".encode() in err

@@ -6,6 +6,7 @@ import click
 import pytest
 
 from minfer.cli import CommandRow, LazyGroup, TolerantCommand, main
+from minfer.cli.streams import ReaderLeftError
 from minfer.core.errors import ModelNotFoundError
 
 
@@ -33,8 +34,13 @@ def test_an_error_of_ours_prints_fact_candidates_and_hint(capsys: pytest.Capture
 
 def test_interrupts_and_closed_pipes(capfd: pytest.CaptureFixture[str]) -> None:
     assert _status(_failing(KeyboardInterrupt())) == 130
-    assert _status(_failing(BrokenPipeError())) == 0
+    assert _status(_failing(ReaderLeftError())) == 0
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_socket_that_breaks_is_no_reader_of_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _status(_failing(BrokenPipeError("the peer is gone"))) == 1
+    assert "BrokenPipeError: the peer is gone" in capsys.readouterr().err
 
 
 def test_the_unexpected_has_no_traceback_unless_asked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,6 +92,20 @@ def test_a_cgroup_limit_counts_file_cache_as_free(tmp_path: Path, version: int) 
     assert available_memory(root) == 3 * _GIB
 
 
+@pytest.mark.parametrize(("limit", "room"), [(str(_GIB), (_GIB >> 1) - (128 << 20)), ("unlimited", 8 * _GIB)])
+def test_a_limit_of_address_space_counts_what_is_mapped(tmp_path: Path, limit: str, room: int) -> None:
+    pages = (_GIB >> 1) // os.sysconf("SC_PAGE_SIZE")
+    root = _write(
+        tmp_path,
+        {
+            "proc/meminfo": f"MemAvailable: {8 * _GIB // 1024} kB\n",
+            "proc/self/limits": f"Max address space         {limit}        unlimited        bytes\n",
+            "proc/self/statm": f"{pages} 10 10 1 0 10 0\n",
+        },
+    )
+    assert available_memory(root) == room
+
+
 def test_an_unlimited_group_does_not_matter(tmp_path: Path) -> None:
     root = _write(
         tmp_path,

@@ -206,7 +206,7 @@ def test_bad_input_is_named() -> None:
     bans = replace(PLAIN, logit_bias=((0, -math.inf), (1, -math.inf)))
     with pytest.raises(ParameterError, match="bans every candidate"):
         SamplerChain(bans, numbered(2)).sample(Candidates.of_row([1.0, 2.0]), [], 0)
-    with pytest.raises(ParameterError, match="names token 2, the model has 2 tokens"):
+    with pytest.raises(ParameterError, match="names token 2, and the model's tokens are 0 to 1"):
         SamplerChain(replace(PLAIN, logit_bias=((2, 1.0),)), numbered(2))
     with pytest.raises(ParameterError, match="still random"):
         SamplerChain(replace(PLAIN, seed=-1), numbered(2))

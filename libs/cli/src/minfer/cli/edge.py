@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-from minfer.cli.streams import OutputLostError, settle_streams
+from minfer.cli.streams import OutputLostError, ReaderLeftError, settle_streams
 from minfer.core.errors import MinferError
 
 _INTERRUPTED = 130
@@ -59,7 +59,7 @@ def _report(error: Exception, *, verbose: bool) -> int:
             return error.exit_status
         case click.Abort():
             return _INTERRUPTED
-        case BrokenPipeError():
+        case ReaderLeftError():
             _silence_stdout()
             return 0
     return _unexpected(error, verbose=verbose)

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Text(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4
+    """Text as the bytes that were typed: in a locale without UTF-8 Python has read them otherwise."""
+
+    name = "text"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The text, or a usage error for bytes that are not UTF-8."""
+        try:
+            return os.fsencode(value).decode()
+        except UnicodeDecodeError as error:
+            self.fail(
+                f"not UTF-8 text: byte {error.object[error.start]:#04x} at offset {error.start}", param, ctx
+            )
+
+
+TEXT = _Text()
+"""The type of an option whose value is text for the model."""
 
 _TYPES: Mapping[str, click.ParamType[Any]] = {"int": click.INT, "float": click.FLOAT}
 
@@ -41,7 +61,7 @@ def knob_options(knobs: Mapping[str, Knob], defaults: Callable[[str], object]) -
             function = click.option(
                 *knob.flags,
                 name,
-                type=_TYPES.get(knob.kind, click.STRING),
+                type=_TYPES.get(knob.kind, TEXT),
                 multiple=knob.is_list,
                 default=None,
                 metavar=_METAVARS.get(knob.kind, "TEXT"),

@@ -22,6 +22,10 @@ class OutputLostError(MinferError):
     code = "output-lost"
 
 
+class ReaderLeftError(BrokenPipeError):
+    """Whoever read stdout is gone: nobody wants the rest."""
+
+
 def settle_streams() -> None:
     """Make stdin, stdout and stderr usable, whatever this process was started with.
 
@@ -47,7 +51,7 @@ class _Output(io.FileIO):
         try:
             return super().write(data)  # type: ignore[arg-type]
         except BrokenPipeError:
-            raise
+            raise ReaderLeftError from None
         except OSError as error:
             hint = "make room where stdout goes" if error.errno == errno.ENOSPC else ""
             raise OutputLostError(f"stdout cannot be written: {error.strerror}", hint=hint) from None

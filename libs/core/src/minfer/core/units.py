@@ -1,4 +1,4 @@
-"""Sizes and durations as people read them."""
+"""Sizes, durations and counts as people read them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ def human_bytes(n_bytes: int) -> str:
     if unit == "B":
         return f"{n_bytes} B"
     return f"{value:.0f} {unit}" if abs(value) >= 100 else f"{value:.1f} {unit}"
+
+
+def counted(n: int, noun: str) -> str:
+    """A number with what it counts: '1 token', '2 tokens'."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def human_seconds(seconds: float) -> str:

@@ -14,6 +14,9 @@ from pathlib import Path
 
 _ROOT = Path("/")
 
+_RESERVED_BYTES = 128 << 20
+"""Address space that stacks and allocators of threads reserve without using it."""
+
 
 @dataclass(frozen=True, slots=True)
 class CpuBudget:
@@ -41,6 +44,7 @@ def available_memory(root: Path = _ROOT) -> int:
     """Bytes this process can still take without pushing out anything but file cache."""
     rooms = [room for group in _groups(root, "memory") if (room := _room(group)) is not None]
     rooms.append(_machine_memory(root))
+    rooms.extend(_address_space(root))
     return max(0, min(rooms))
 
 
@@ -49,6 +53,16 @@ def _machine_memory(root: Path) -> int:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _address_space(root: Path) -> Iterator[int]:
+    """Bytes of address space that `ulimit -v` still leaves, if it limits them."""
+    for line in _text(root / "proc/self/limits").splitlines():
+        if line.startswith("Max address space"):
+            soft = line.split()[3]
+            used = _text(root / "proc/self/statm").split()[:1]
+            if soft.isdecimal() and used:
+                yield int(soft) - int(used[0]) * os.sysconf("SC_PAGE_SIZE") - _RESERVED_BYTES
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:

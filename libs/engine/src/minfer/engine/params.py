@@ -296,6 +296,17 @@ def field_of(name: str) -> str:
     raise ParameterError(name, f"there is no generation parameter {name!r}", hint=hint)
 
 
+def check_biases(params: GenerationParams, n_vocab: int) -> None:
+    """Raise ParameterError when a bias is for a token that a vocabulary of n_vocab does not have."""
+    for token, _ in params.logit_bias:
+        if token >= n_vocab:
+            raise ParameterError(
+                "logit_bias",
+                f"logit_bias names token {token}, and the model's tokens are 0 to {n_vocab - 1}",
+                hint="`minfer-run tokenize MODEL TEXT` shows the tokens of a text with their ids",
+            )
+
+
 def parse_value(name: str, texts: str | Sequence[str]) -> Value:
     """The value of a field out of the words a user typed; several only for list fields.
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from minfer.core.units import human_bytes
+from minfer.core.units import counted, human_bytes
 from minfer.run.wording import find_template
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _facts(
         "backend": f"{opened.backend_name} ({opened.backend_reason})",
         "threads": f"{opened.n_threads} ({opened.threads_reason})",
         "template": _template(opened, settings),
-        "prompt": f"{n_prompt} tokens",
+        "prompt": counted(n_prompt, "token"),
         "context": f"{n_ctx} tokens of the model's {opened.n_ctx_train}",
         "memory": {
             "weights": human_bytes(plan.weight_bytes),

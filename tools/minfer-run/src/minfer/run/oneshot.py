@@ -9,11 +9,12 @@ from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from minfer.core.units import counted
 from minfer.engine import LoadOptions
 from minfer.engine.events import Event, Prefilled, Stopped
 from minfer.engine.generate import GenerationLoop, PromptTooLongError
 from minfer.engine.generation import Generation, Request
-from minfer.engine.params import GenerationParams, with_seed
+from minfer.engine.params import GenerationParams, check_biases, with_seed
 from minfer.run.drafting import drafting
 from minfer.run.opening import find_model, open_path
 from minfer.run.output import SINKS, Sink
@@ -41,6 +42,7 @@ def run(settings: RunSettings) -> int:
             opened.dump_graph(settings.dump_graph)
             status.say(f"Graph: {settings.dump_graph}")
         ids = encode_prompt(opened, settings, prompt, status)
+        check_biases(settings.params, opened.tokenizer.n_vocab)
         params = with_seed(settings.params)
         n_ctx = settle_n_ctx(params, len(ids), opened.n_ctx_train)
         if settings.explain:
@@ -69,7 +71,7 @@ def _answer(opened: OpenedModel, request: Request, settings: RunSettings, status
     with opened.load() as model:
         n_ctx = request.params.n_ctx
         status.loaded(model, n_ctx)
-        status.say(f"Prompt: {len(request.prompt)} tokens")
+        status.say(f"Prompt: {counted(len(request.prompt), 'token')}")
         with drafting(settings, model, n_ctx, status) as new_drafter:
             loop = GenerationLoop(model, model.new_cache(n_ctx), n_ctx)
             generation = loop.add(replace(request, drafter=new_drafter()))

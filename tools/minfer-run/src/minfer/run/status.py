@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from minfer.core.units import human_bytes
+from minfer.core.units import counted, human_bytes
 from minfer.engine.events import Prefilled, Stopped, StopReason
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ class Status:
         parts = f" in {len(file.parts)} parts" if len(file.parts) > 1 else ""
         self.say(
             f"Model: {file.path.name}, {human_bytes(file.n_bytes)}{parts}, "
-            f"{len(file.metadata)} keys, {len(file.tensors)} tensors"
+            f"{counted(len(file.metadata), 'key')}, {counted(len(file.tensors), 'tensor')}"
         )
         self.say(
-            f"Engine: {model.backend_name}, {model.n_threads} threads ({model.threads_reason}); "
+            f"Engine: {model.backend_name}, {counted(model.n_threads, 'thread')} ({model.threads_reason}); "
             f"vocabulary {model.tokenizer.n_vocab}, context {n_ctx}"
         )
         for notice in model.notices:
@@ -53,17 +53,18 @@ class Status:
     def prefilled(self, event: Prefilled) -> None:
         """How fast the prompt went in."""
         n_new = event.n_prompt - event.n_reused
-        self.say(f"Prefill: {n_new} tokens, {event.seconds:.3f} s, {_rate(n_new, event.seconds)}")
+        self.say(f"Prefill: {counted(n_new, 'token')}, {event.seconds:.3f} s, {_rate(n_new, event.seconds)}")
 
     def stopped(self, event: Stopped, n_ctx: int) -> None:
         """How fast the answer was, and a note when it was cut."""
         # The first token came out of the prefill's logits: decoding made the others.
         n_decoded = max(event.n_generated - 1, 0)
         seconds = max(event.seconds, 0.0) if n_decoded else 0.0
-        self.say(f"Generated: {event.n_generated} tokens, {seconds:.3f} s, {_rate(n_decoded, seconds)}")
+        made = counted(event.n_generated, "token")
+        self.say(f"Generated: {made}, {seconds:.3f} s, {_rate(n_decoded, seconds)}")
         match event.reason:
             case StopReason.LENGTH:
-                self.say(f"Note: stopped after {event.n_generated} tokens; -n allows more")
+                self.say(f"Note: stopped after {made}; -n allows more")
             case StopReason.CONTEXT:
                 self.say(f"Note: the context of {n_ctx} tokens is full; --n-ctx gives more room")
 
@@ -73,7 +74,8 @@ class Status:
             self.say("Speculation: nothing was drafted")
             return
         share = 100 * event.n_accepted / event.n_drafted
-        self.say(f"Speculation: {event.n_drafted} tokens drafted, {event.n_accepted} right ({share:.0f} %)")
+        drafted = counted(event.n_drafted, "token")
+        self.say(f"Speculation: {drafted} drafted, {event.n_accepted} right ({share:.0f} %)")
 
 
 def _rate(n_tokens: int, seconds: float) -> str:

@@ -18,7 +18,7 @@ from itertools import accumulate
 from typing import Final
 
 from minfer.engine.backends.step import HeadQuery
-from minfer.engine.params import GenerationParams, ParameterError
+from minfer.engine.params import GenerationParams, ParameterError, check_biases
 from minfer.engine.sampling import mirostat
 from minfer.engine.sampling.adjust import ADJUSTMENTS, Changes, recent
 from minfer.engine.sampling.candidates import BrokenLogitsError, Candidates, Pool
@@ -69,11 +69,7 @@ class SamplerChain:
         params.check()
         if params.seed < 0:
             raise ParameterError("seed", "the seed is still random", hint="resolve it with with_seed first")
-        for id_, _ in params.logit_bias:
-            if id_ >= vocabulary.n_vocab:
-                raise ParameterError(
-                    "logit_bias", f"logit_bias names token {id_}, the model has {vocabulary.n_vocab} tokens"
-                )
+        check_biases(params, vocabulary.n_vocab)
         self._params = params
         self._n_vocab = vocabulary.n_vocab
         has_mirostat = params.mirostat != 0 and params.temp > 0

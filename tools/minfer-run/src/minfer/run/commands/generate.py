@@ -9,7 +9,7 @@ import click
 
 from minfer.cli import HELP, TolerantCommand
 from minfer.cli.model_type import MODEL
-from minfer.cli.parameters import given, knob_options
+from minfer.cli.parameters import TEXT, given, knob_options
 from minfer.engine.params import KNOBS, PROFILES, GenerationParams, parse_value, profile
 from minfer.run.commands.conversation_flags import conversation_options, conversation_settings
 
@@ -77,7 +77,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 @click.option(
     "-f", "--file", "prompt_file", type=click.Path(path_type=Path), help="read the prompt from a file"
 )
-@click.option("--system", metavar="TEXT", help="a system message before the prompt")
+@click.option("--system", type=TEXT, metavar="TEXT", help="a system message before the prompt")
 @click.option("--no-template", is_flag=True, help="complete the raw text, without the chat template")
 @click.option("--chat-template", metavar="NAME|FILE", help="use this template in place of the model's")
 @click.option(

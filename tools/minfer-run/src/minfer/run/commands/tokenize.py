@@ -8,6 +8,7 @@ import click
 
 from minfer.cli import HELP
 from minfer.cli.model_type import MODEL, SPELLINGS
+from minfer.core.units import counted
 
 EPILOG = f"""All words after MODEL are the text; without words it is all of stdin, less one final newline.
 
@@ -54,4 +55,4 @@ def tokenize(
         else:
             table.print_rows()
         if flags["show_count"] and not flags["as_json"]:
-            click.echo(f"{len(ids)} tokens")
+            click.echo(counted(len(ids), "token"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from minfer.core.errors import UsageError
+from minfer.core.units import counted
 from minfer.engine.params import KNOBS, field_of, parse_value, with_seed
 from minfer.run.conversation.display import tell
 from minfer.run.conversation.why import explain_last
@@ -65,14 +66,14 @@ def _branch(conversation: Conversation, argument: str) -> None:
     if not argument:
         tell(
             "\n".join(
-                f"{'*' if name == dialogue.current else ' '} {name}: {len(branch.turns)} messages"
+                f"{'*' if name == dialogue.current else ' '} {name}: {counted(len(branch.turns), 'message')}"
                 for name, branch in dialogue.branches.items()
             )
         )
         return
     is_new = dialogue.switch(argument)
     conversation.save()
-    tell(f"[{'new branch' if is_new else 'branch'} {argument}: {len(dialogue.turns)} messages]")
+    tell(f"[{'new branch' if is_new else 'branch'} {argument}: {counted(len(dialogue.turns), 'message')}]")
 
 
 def _system(conversation: Conversation, argument: str) -> None:
@@ -141,7 +142,7 @@ def _show(conversation: Conversation, _: str) -> None:
 def _save(conversation: Conversation, argument: str) -> None:
     path = _path(argument, "/save FILE")
     conversation.save(path)
-    tell(f"[session] saved {len(conversation.dialogue.turns)} messages")
+    tell(f"[session] saved {counted(len(conversation.dialogue.turns), 'message')}")
 
 
 def _load(conversation: Conversation, argument: str) -> None:
@@ -155,7 +156,7 @@ def _read(conversation: Conversation, argument: str) -> None:
     n_tokens = len(
         conversation.loaded.chat.model.tokenizer.encode(text, add_special=False, parse_special=False)
     )
-    tell(f"[{argument}: {n_tokens} tokens, in front of your next message]")
+    tell(f"[{argument}: {counted(n_tokens, 'token')}, in front of your next message]")
 
 
 def _model(conversation: Conversation, argument: str) -> None:

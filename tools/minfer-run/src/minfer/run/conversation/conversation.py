@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minfer.core.errors import MinferError
+from minfer.core.units import counted
 from minfer.engine.events import StopReason
 from minfer.run.conversation.chat import Answer, Asking
 from minfer.run.conversation.dialogue import Dialogue, Turn
@@ -98,7 +99,7 @@ class Conversation:
             self.dialogue.forget_ids()
             if session.fingerprint:
                 tell(f"[session] it was had with another model ({session.reference}): answers are read again")
-        tell(f"[session] loaded {len(self.dialogue.turns)} messages")
+        tell(f"[session] loaded {counted(len(self.dialogue.turns), 'message')}")
         if self.dialogue.waits_for_answer:
             tell("[session] the last message has no answer; /regen answers it")
 
@@ -113,7 +114,7 @@ class Conversation:
         except CompanionIgnoredError as reason:
             self._status.say(f"[session] KV cache ignored: {reason.fact}")
         else:
-            self._status.say(f"[session] KV cache of {n_tokens} tokens restored")
+            self._status.say(f"[session] KV cache of {counted(n_tokens, 'token')} restored")
 
     def close(self) -> None:
         """Save what is to be saved and say so."""
@@ -122,8 +123,8 @@ class Conversation:
             self.save()
             if self.loaded.chat.sequence.length:
                 save_cache(self.loaded.chat, companion(session), self.loaded.fingerprint)
-            self._status.say(f"[session] saved {len(self.dialogue.turns)} messages")
-        self._status.say(f"[conversation] {self.dialogue.n_questions} turns")
+            self._status.say(f"[session] saved {counted(len(self.dialogue.turns), 'message')}")
+        self._status.say(f"[conversation] {counted(self.dialogue.n_questions, 'turn')}")
 
     @contextmanager
     def _undone_on_error(self) -> Iterator[None]:
@@ -167,15 +168,16 @@ class Conversation:
         again = ""
         if answer.n_again:
             again = f" ({answer.n_again} of them again: the template rewrote earlier turns)"
+        n_read, n_made = counted(answer.n_prefilled, "token"), counted(answer.n_generated, "token")
         self._status.say(
-            f"[turn {self.dialogue.n_questions}] {label}prefill {answer.n_prefilled} tokens{again}, "
-            f"generated {answer.n_generated} tokens in {answer.seconds:.2f}s{self._drafted(answer)}"
+            f"[turn {self.dialogue.n_questions}] {label}prefill {n_read}{again}, "
+            f"generated {n_made} in {answer.seconds:.2f}s{self._drafted(answer)}"
         )
         if answer.n_dropped:
-            tell(f"<<context full: dropped the oldest {answer.n_dropped} messages>>")
+            tell(f"<<context full: dropped the oldest {counted(answer.n_dropped, 'message')}>>")
         match answer.reason:
             case StopReason.LENGTH:
-                self._status.say(f"Note: stopped after {answer.n_generated} tokens; -n allows more")
+                self._status.say(f"Note: stopped after {n_made}; -n allows more")
             case StopReason.CONTEXT:
                 self._status.say(f"Note: the context of {self.loaded.chat.n_ctx} tokens is full")
             case StopReason.CANCELLED:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from minfer.core.errors import TemplateError
 from minfer.engine.model import LoadOptions
+from minfer.engine.params import check_biases
 from minfer.run.conversation.chat import Chat
 from minfer.run.conversation.dialogue import Dialogue, Turn
 from minfer.run.conversation.session import fingerprint
@@ -58,6 +59,7 @@ def load_chat(settings: RunSettings, dialogue: Dialogue, first: str | None, stat
         options = LoadOptions(n_threads=settings.n_threads, kv_type=settings.kv_type)
         opened = stack.enter_context(open_path(resolved.path, options, after=shlex.join(settings.words)))
         template = require_template(opened, settings)
+        check_biases(settings.params, opened.tokenizer.n_vocab)
         if settings.show_meta:
             status.metadata(opened.file)
         if settings.dump_graph is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from minfer.core.units import counted
 from minfer.engine import LoadOptions
 from minfer.run.measure.baseline import check, compare, read_baseline
 from minfer.run.measure.bench import Result, Workload, run_test
@@ -72,7 +73,8 @@ def _measure(opened: OpenedModel, settings: BenchSettings, status: Status) -> It
     opened.plan(n_ctx).check()
     with opened.load() as model:
         for number, test in enumerate(settings.tests, 1):
-            status.say(f"{number} of {len(settings.tests)}: {test.name}, {model.n_threads} threads")
+            threads = counted(model.n_threads, "thread")
+            status.say(f"{number} of {len(settings.tests)}: {test.name}, {threads}")
             yield run_test(model, test, settings.reps, warm_up=settings.warm_up)
 
 

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+from minfer.core.units import counted
 from minfer.engine.feeding import Feeder
 from minfer.run.measure.prompts import synthetic_ids
 from minfer.run.measure.statistics import Line, fit_line, percentile
@@ -90,7 +91,7 @@ def measure(
     for number, order in enumerate((list(lengths), list(reversed(lengths))), 1):
         phases = []
         for nt in order:
-            say(f"pass {number} of 2: {nt} tokens at depth {depth}, {reps} times")
+            say(f"pass {number} of 2: {counted(nt, 'token')} at depth {depth}, {reps} times")
             phases.append(Phase(nt, _time(feeder, ids, nt, reps)))
         passes.append(tuple(phases))
     return VerifyCost(depth, *passes)
