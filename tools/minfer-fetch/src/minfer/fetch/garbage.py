@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from minfer.store.locks import STATE_DIRECTORY
 from minfer.store.records import all_records, record_path
 
 _SECONDS_A_DAY = 86_400.0
+_SECONDS_TO_WRITE = 60.0  # a record; a younger unfinished one may be somebody's work
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,9 @@ def _orphan_records(cache: Path) -> Iterator[Garbage]:
             yield Garbage(record_path(cache, record.path), "record", 0)
     directory = cache / STATE_DIRECTORY / "records"
     for path in sorted(directory.glob("*.tmp")) if directory.is_dir() else ():
-        yield Garbage(path, "temporary", 0)
+        with suppress(OSError):  # its writer has just finished
+            if time.time() - path.stat().st_mtime > _SECONDS_TO_WRITE:
+                yield Garbage(path, "temporary", 0)
 
 
 def _dead_links_and_empty_directories(cache: Path) -> Iterator[Garbage]:

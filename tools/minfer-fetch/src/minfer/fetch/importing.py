@@ -13,7 +13,8 @@ from minfer.fetch.download.errors import DestinationTakenError
 from minfer.fetch.hashing import hash_file
 from minfer.fetch.publish import check_space, disk_error, make_directory, partial_path, publish
 from minfer.gguf import open_gguf
-from minfer.store.progress import OnProgress
+from minfer.store.locks import downloading
+from minfer.store.progress import OnProgress, Progress
 from minfer.store.records import Record, read_record
 
 METHODS = ("auto", "link", "reflink", "copy")
@@ -38,10 +39,17 @@ def import_model(source: Path, cache: Path, method: str, on_progress: OnProgress
         parts = model.parts
     make_directory(cache / DIRECTORY)
     try:
-        placed = [_import_file(part, cache, method, on_progress) for part in reversed(parts)]
+        placed = [_locked_import(part, cache, method, on_progress) for part in reversed(parts)]
     except OSError as error:
         raise disk_error(error, cache / DIRECTORY) from error
     return placed[-1]  # part 1, which comes last
+
+
+def _locked_import(source: Path, cache: Path, method: str, on_progress: OnProgress) -> Path:
+    """One process at a time; `gc` knows from the lock that the unfinished file is somebody's work."""
+    waiting = Progress(source.name, note="another process is importing it; waiting")
+    with downloading(cache, f"{DIRECTORY}/{source.name}", lambda: on_progress(waiting)):
+        return _import_file(source, cache, method, on_progress)
 
 
 def _import_file(source: Path, cache: Path, method: str, on_progress: OnProgress) -> Path:

@@ -91,6 +91,7 @@ def publish(cache: Path, partial: Path, record: Record) -> Path:
             modified_ns = os.fstat(file.fileno()).st_mtime_ns
         now = datetime.now(UTC).isoformat(timespec="seconds")
         write_record(cache, replace(record, fetched=now, modified_ns=modified_ns))
+        make_directory(target.parent)  # once more: while the disk was busy, gc may have met it empty
         os.replace(partial, target)
         sync_directories(target.parent, cache)
     except OSError as error:

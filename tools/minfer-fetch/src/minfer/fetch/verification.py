@@ -23,12 +23,13 @@ class Finding:
     """What is known about one model; `problem` says what is wrong.
 
     `state`: 'verified', 'unverified' (no digest is recorded, and it reads as GGUF), 'corrupt', 'incomplete',
-    'unreadable'.
+    'unreadable'. `wrong`: those of its files whose digest or length is another than the recorded one.
     """
 
     model: CachedModel
     state: str
     problem: str = ""
+    wrong: tuple[ListedFile, ...] = ()
 
     @property
     def is_good(self) -> bool:
@@ -41,8 +42,9 @@ def verify_model(cache: Path, model: CachedModel, on_progress: OnProgress) -> Fi
     if not model.is_complete:
         return Finding(model, "incomplete", f"missing: {', '.join(model.files.missing[:8])}")
     try:
-        for problem in _wrong_files(cache, model, on_progress):
-            return Finding(model, "corrupt", problem)
+        problems = dict(_wrong_files(cache, model, on_progress))
+        if problems:
+            return Finding(model, "corrupt", "; ".join(problems.values()), tuple(problems))
         if all(read_record(cache, file.path) for file in model.files.files):
             return Finding(model, "verified")
         with open_gguf(cache / model.path, any_type=True):
@@ -53,11 +55,13 @@ def verify_model(cache: Path, model: CachedModel, on_progress: OnProgress) -> Fi
         return Finding(model, "corrupt", error.fact)
 
 
-def _wrong_files(cache: Path, model: CachedModel, on_progress: OnProgress) -> Iterator[str]:
+def _wrong_files(
+    cache: Path, model: CachedModel, on_progress: OnProgress
+) -> Iterator[tuple[ListedFile, str]]:
     for file in model.files.files:
         problem = _problem(cache, file, on_progress)
         if problem:
-            yield problem
+            yield file, problem
 
 
 def _problem(cache: Path, file: ListedFile, on_progress: OnProgress) -> str:

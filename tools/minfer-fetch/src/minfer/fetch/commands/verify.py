@@ -55,15 +55,16 @@ def verify(models: tuple[str, ...], repair: bool, output: Output) -> None:
 
 
 def _repair(finding: Finding, settings: Settings, on_progress: OnProgress) -> Finding:
-    """Remove the bad files and fetch the model again; the finding about the result."""
-    from minfer.fetch.pull import obtain
-    from minfer.fetch.removal import remove_model
+    """Fetch the bad files again, in the place of those that are here; the finding about the result."""
+    from minfer.fetch.pull import obtain, source_of
+    from minfer.fetch.removal import remove_files
 
     reference = source_reference(finding.model)
     if reference is None or settings.offline:
         return finding
+    source_of(reference).plan(reference, settings)  # a source that cannot be asked costs no file
     if finding.state != "incomplete":
-        remove_model(settings.cache, finding.model)
+        remove_files(settings.cache, finding.model, finding.wrong or finding.model.files.files)
     obtain(reference, settings, on_progress, refresh=True)
     catalog = read_catalog(settings.cache)
     fresh = next((model for model in catalog.models if model.path == finding.model.path), None)
