@@ -8,6 +8,7 @@ import subprocess
 import sys
 from array import array
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -181,6 +182,20 @@ def test_blocks_move(model: tuple[GGUFFile, Graph]) -> None:
     here = program.run(batch([7], 20, [[0, 1]] * n_groups), cache, HeadQuery())
     there = program.run(batch([7], 20, [[3, 2]] * n_groups), cache, HeadQuery())
     assert np.array_equal(np.asarray(here.logits), np.asarray(there.logits))
+
+
+def test_callers_from_several_threads_take_turns(model: tuple[GGUFFile, Graph]) -> None:
+    """Each has a cache of its own and gets what it would get alone."""
+    program = _compiled(model)
+    expected = np.asarray(_run(model, program, _step(model), HeadQuery()).logits).tobytes()
+
+    def often(_: int) -> set[bytes]:
+        return {
+            np.asarray(_run(model, program, _step(model), HeadQuery()).logits).tobytes() for _ in range(25)
+        }
+
+    with ThreadPoolExecutor(4) as callers:
+        assert list(callers.map(often, range(4))) == [{expected}] * 4
 
 
 _FORK = """
