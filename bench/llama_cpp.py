@@ -15,6 +15,13 @@ def program(name: str) -> Path | None:
     return path if path.exists() else None
 
 
+def version(name: str) -> str:
+    """What one of its programs says it is: a build number and a commit."""
+    done = subprocess.run([_required(name), "--version"], capture_output=True, text=True, check=False)
+    said = [line for line in (done.stdout + done.stderr).splitlines() if "version" in line]
+    return said[0].strip() if said else "unknown"
+
+
 def bench(model: Path, n_threads: int, test: str) -> float:
     """Tokens per second of llama-bench for one test: pp512, tg128, tg128@4096 (decode at that depth)."""
     name, _, depth = test.partition("@")

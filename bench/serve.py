@@ -2,12 +2,17 @@
 
 LLAMA_CPP_BIN=… python -m bench.serve MODEL --streams 8 --prompt 128 --new 64 --pairs 5
 python -m bench.serve MODEL --pace 100      only ours: gaps of 4 streams while a long prompt comes in
+
+Both sides get a fresh process for each load, the same slots, context, threads and number type of the KV
+cache (f16, the default of both), the same token ids, sampling parameters and number of new tokens, no
+prefix cache, and a warm-up of all slots at once; who goes first changes from pair to pair.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import json
 import socket
 import subprocess
@@ -20,6 +25,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from bench import llama_cpp, machine
 from bench.serve_load import Load, body_for, quantile, random_prompt, run, run_while_reading
@@ -77,15 +83,22 @@ def their_command(model: Path, options: argparse.Namespace, port: int) -> list[s
 
 
 def measure(command: Callable[[int], list[str]], options: argparse.Namespace, seed: int) -> Load:
-    """One load on a fresh process, after one request that warms it up."""
-    port = free_port()
-    with started(command(port), port):
-        run(_HOST, port, [body_for(random_prompt(16, options.vocab, seed + 999), 4, 1)])
-        bodies = [
-            body_for(random_prompt(options.prompt, options.vocab, seed + index), options.new, index)
+    """One load on a fresh process, after a small one that warms it up."""
+
+    def bodies(n_prompt: int, n_new: int, first: int) -> list[dict[str, Any]]:
+        return [
+            body_for(random_prompt(n_prompt, options.vocab, first + index), n_new, index)
             for index in range(options.streams)
         ]
-        return run(_HOST, port, bodies)
+
+    port = free_port()
+    with started(command(port), port):
+        run(_HOST, port, bodies(16, 4, seed + 500))
+        load = run(_HOST, port, bodies(options.prompt, options.new, seed))
+    counts = [one.n_tokens for one in load.streams]
+    if counts != [options.new] * options.streams:
+        raise RuntimeError(f"{options.new} tokens were asked of each stream, and {counts} came")
+    return load
 
 
 def compare(model: Path, options: argparse.Namespace) -> None:
@@ -94,6 +107,7 @@ def compare(model: Path, options: argparse.Namespace) -> None:
         partial(command, model, options) for command in (our_command, their_command)
     )
     rows: list[tuple[Load, Load]] = []
+    steal = machine.steal_seconds()
     print(f"{'':6} {'ours tok/s':>11} {'theirs':>9} {'ratio':>7} {'ours ttft p95':>14} {'theirs':>8}")
     for index in range(options.pairs):
         sides: dict[int, Load] = {}
@@ -102,20 +116,40 @@ def compare(model: Path, options: argparse.Namespace) -> None:
         ours, theirs = sides[0], sides[1]
         rows.append((ours, theirs))
         print(_row(f"{index + 1}", ours, theirs), flush=True)
+    for name, choose in (("best", max), ("median", median)):
+        print(f"{name:6} {choose(a.tokens_per_second for a, _ in rows):11.1f}"
+              f" {choose(b.tokens_per_second for _, b in rows):9.1f}")  # fmt: skip
     ratio = median(a.tokens_per_second / b.tokens_per_second for a, b in rows)
     ttft = median(a.ttft(0.95) / b.ttft(0.95) for a, b in rows)
     print(f"median of ratios: {ratio:.2f}x tok/s, {ttft:.2f}x time to first token (p95)")
     if options.ledger:
-        line = {
-            **machine.facts(), "bench": "serve", "model": model.name, "threads": options.threads,
-            "streams": options.streams, "prompt": options.prompt, "new": options.new,
-            "ours": [a.tokens_per_second for a, _ in rows], "theirs": [b.tokens_per_second for _, b in rows],
-            "ours_ttft_p95": [a.ttft(0.95) for a, _ in rows],
-            "theirs_ttft_p95": [b.ttft(0.95) for _, b in rows],
-            "ratio": ratio,
-        }  # fmt: skip
         with options.ledger.open("a") as ledger:
-            ledger.write(json.dumps(line) + "\n")
+            ledger.write(json.dumps(_ledger_line(model, options, rows, ratio, steal)) + "\n")
+
+
+def _ledger_line(
+    model: Path, options: argparse.Namespace, rows: list[tuple[Load, Load]], ratio: float, steal: float
+) -> dict[str, object]:
+    """What was measured, of what and where. steal: seconds that others had of this machine before."""
+    return {
+        **machine.facts(),
+        "bench": "serve",
+        "model": model.name,
+        "sha256": hashlib.sha256(model.read_bytes()).hexdigest(),
+        "rival": llama_cpp.version("llama-server"),
+        "threads": options.threads,
+        "n_ctx": options.n_ctx,
+        "itl_target_ms": options.itl,
+        "streams": options.streams,
+        "prompt": options.prompt,
+        "new": options.new,
+        "ours": [a.tokens_per_second for a, _ in rows],
+        "theirs": [b.tokens_per_second for _, b in rows],
+        "ours_ttft_p95": [a.ttft(0.95) for a, _ in rows],
+        "theirs_ttft_p95": [b.ttft(0.95) for _, b in rows],
+        "ratio": ratio,
+        "steal_s": round(machine.steal_seconds() - steal, 2),
+    }
 
 
 def _row(name: str, ours: Load, theirs: Load) -> str:
@@ -142,7 +176,7 @@ def pace(model: Path, options: argparse.Namespace) -> None:
     *streams, arrival = load.streams
     end = arrival.began + arrival.ttft
     print(f"the long prompt's first token came after {arrival.ttft:.2f} s")
-    if min(one.arrivals[-1] for one in streams) < end:
+    if any(one.n_tokens for one in streams):
         print("a stream ended before it: there are fewer gaps than there should be")
     gaps = [gap for one in streams for gap in one.gaps(arrival.began, end)]
     print(f"{len(gaps)} gaps meanwhile")
@@ -167,6 +201,11 @@ def main() -> None:
     parser.add_argument("--pace", type=float, default=0.0, metavar="MS")
     parser.add_argument("--ledger", type=Path)
     options = parser.parse_args()
+    share = options.n_ctx // options.streams  # llama-server gives each slot its part and no more
+    if options.prompt + options.new > share and not options.pace:
+        parser.error(f"--prompt and --new together must fit --n-ctx / --streams = {share}")
+    if not options.pace and llama_cpp.program("llama-server") is None:
+        parser.error("set LLAMA_CPP_BIN to the folder of a natively built llama-server, or use --pace")
     if options.pace:
         pace(options.model, options)
     else:

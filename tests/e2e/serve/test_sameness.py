@@ -13,6 +13,9 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from serving import Server, serving, write_tiny
 PROVES = bool(os.environ.get("MINFER_PROVE"))
 N_REQUESTS = 64 if PROVES else 20
 N_ABORTS = 500 if PROVES else 60
+ENDLESS = {str(END): False, str(IM_END): False}
 Json = dict[str, Any]
 
 pytestmark = pytest.mark.skipif(
@@ -90,7 +94,7 @@ def _preemptions(server: Server) -> float:
 
 def _metric(server: Server, name: str) -> float:
     with server.client() as client:
-        found = re.search(rf"^{name} ([\d.e+-]+)$", client.get("/metrics").text, re.MULTILINE)
+        found = re.search(rf"^{re.escape(name)} ([\d.e+-]+)$", client.get("/metrics").text, re.MULTILINE)
     assert found
     return float(found[1])
 
@@ -136,41 +140,80 @@ def test_the_same_text_as_in_the_terminal(model: Path) -> None:
     assert continued["choices"][0]["text"].encode() == plain.removesuffix(b"\n")
 
 
-def test_aborts_leak_nothing_and_touch_nobody(model: Path) -> None:
-    draw = random.Random(4)
-    endless = {str(END): False, str(IM_END): False}
-    steady: Json = {"prompt": "A steady reader", "max_tokens": 150, "logit_bias": endless, "seed": 1}
+class Aborter:
+    """Clients that leave at every stage; `left` counts what the server had told them by then."""
 
-    async def abort(client: httpx.AsyncClient, server: Server) -> None:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._draw = random.Random(4)
+        self._gate = asyncio.Semaphore(12)
+        self.left: Counter[str] = Counter()
+
+    async def run(self, client: httpx.AsyncClient, n: int) -> None:
+        await asyncio.gather(*(self._one(client) for _ in range(n)))
+
+    async def _one(self, client: httpx.AsyncClient) -> None:
+        draw = self._draw
         body = {
-            "prompt": "x" * draw.randrange(1, 700), "max_tokens": -1, "logit_bias": endless,
-            "stream": draw.random() < 0.7, "cache_prompt": draw.random() < 0.5, "n": draw.choice([1, 1, 3]),
+            "prompt": "".join(draw.choice("abc ") for _ in range(draw.randrange(1, 700))), "max_tokens": -1,
+            "logit_bias": ENDLESS, "cache_prompt": draw.random() < 0.5, "n": draw.choice([1, 1, 3]),
         }  # fmt: skip
-        await asyncio.sleep(draw.random() * 2)
-        try:
-            async with asyncio.timeout(draw.choice([0.001, 0.01, 0.05, 0.2])):
-                async with client.stream("POST", "/v1/completions", json=body) as answer:
-                    async for _ in answer.aiter_lines():
-                        pass
-        except TimeoutError:
-            pass
+        stage = draw.choice(["accepted", "queued", "prefilling", "decoding", "unheard"])
+        async with self._gate:
+            if stage == "unheard":  # an answer in one piece: whatever it is at by then
+                patience = httpx.Timeout(60, read=draw.choice([0.05, 0.2, 0.5]))
+                with suppress(httpx.ReadTimeout):
+                    await client.post("/v1/completions", json=body, timeout=patience)
+            else:
+                stage = await self._stream(client, body, stage, draw.randrange(1, 30))
+        self.left[stage] += 1
 
-    async def run(server: Server) -> None:
+    async def _stream(self, client: httpx.AsyncClient, body: Json, wanted: str, n_chunks: int) -> str:
+        """Leave once the wanted stage, or a later one, was told of; the stage."""
+        stages = ("accepted", "queued", "prefilling", "decoding")
+        async with client.stream("POST", "/v1/completions", json=body | {"stream": True}) as answer:
+            async for line in filled(answer.aiter_lines()):
+                n_chunks -= line.startswith("data: ")
+                told = line.removeprefix(": ")
+                stage = told if told in stages else "decoding"
+                if stages.index(stage) >= stages.index(wanted) and (stage != "decoding" or n_chunks <= 0):
+                    return stage
+        raise AssertionError("an endless answer ended")
+
+
+async def filled(lines: AsyncIterator[str]) -> AsyncIterator[str]:
+    """The lines that are not empty."""
+    async for line in lines:
+        if line:
+            yield line
+
+
+def test_aborts_leak_nothing_and_touch_nobody(model: Path) -> None:
+    steady: Json = {"prompt": "A steady reader", "max_tokens": 150, "logit_bias": ENDLESS, "seed": 1}
+
+    async def run(server: Server) -> Counter[str]:
+        aborter = Aborter(server)
         async with server.async_client() as client:
             expected = await _ask(client, steady)
-            aborts = [asyncio.create_task(abort(client, server)) for _ in range(N_ABORTS)]
-            for _ in range(3):
+            aborts = asyncio.create_task(aborter.run(client, N_ABORTS))
+            while not aborts.done():
                 assert await _ask(client, steady) == expected
-            await asyncio.gather(*aborts)
+            await aborts
             assert await _ask(client, steady) == expected
+        return aborter.left
 
-    flags = ("--n-slots", "3", "--n-ctx", "1024", "--max-queue", "1000")
+    # Prompts come in slowly, and pings fast, so that there is a time in which to leave.
+    flags = ("--n-slots", "3", "--n-ctx", "1024", "--itl-target-ms", "1", "--ping-interval", "0.05")
     with serving(model, *flags) as server:
-        asyncio.run(run(server))
+        left = asyncio.run(run(server))
+        print(f"clients left {dict(left)}")
+        assert min(left[stage] for stage in ("queued", "prefilling", "decoding", "unheard")) >= N_ABORTS / 50
         end = time.monotonic() + 10
         while _metric(server, "minfer_requests_running") + _metric(server, "minfer_requests_waiting"):
             assert time.monotonic() < end, "requests stayed behind"
             time.sleep(0.05)
         assert _metric(server, "minfer_kv_cache_usage_ratio") == 0
+        # The server met them, and ended them for that reason.
+        assert _metric(server, 'minfer_choices_finished_total{reason="cancelled"}') >= N_ABORTS
         with server.client() as client:
             assert client.get("/health").status_code == 200
