@@ -382,11 +382,26 @@ def test_a_daemon_of_another_version_leaves_if_it_can_and_is_never_killed(here: 
 
     leaver = threading.Thread(target=leave)
     leaver.start()
+    assert here.run("daemon", "status")[1].startswith("not running: a daemon is there that speaks version 2")
+    assert not other.left.is_set()  # looking replaces nobody
     assert minfer.store.resolve(MODEL, settings=here.settings).path.read_bytes() == BODY
     assert other.left.is_set() is not is_busy
     assert len(here.pids()) == (0 if is_busy else 1)
     other.left.set()
     leaver.join()
+
+
+def test_a_daemon_of_another_version_can_be_stopped(here: Place) -> None:
+    from minfer.store.rpc import grpc, services
+
+    other = OtherDaemon(is_busy=False)
+    server = grpc.server(ThreadPoolExecutor(2))
+    services.add_ModelStoreServiceServicer_to_server(other, server)
+    server.add_insecure_port(f"unix:{here.socket}")
+    server.start()
+    code, _, stderr = here.run("daemon", "stop")
+    assert (code, stderr.startswith("Stopped for"), other.left.is_set()) == (0, True, True)
+    server.stop(None).wait()
 
 
 def test_packages_are_fetched_by_pip_with_the_caller_s_settings(here: Place) -> None:

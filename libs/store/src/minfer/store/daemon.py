@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket as sockets
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _API_MAJOR = 1
 _PROBE_S = 2.0
+_LEAVE_S = 5.0
 _START_S = 15.0  # a starter that fails says so at once; this is for one that hangs
 _SECRETS = (
     "HF_TOKEN",
@@ -79,21 +81,18 @@ def connect(settings: Settings, *, may_start: bool = True) -> DaemonClient:
     """A client of the cache's daemon, which is started when there is none. Raises NoDaemonError.
 
     A daemon that speaks another major version is asked to leave; one that is busy stays, and is not used.
-    One at a TCP address is never started. Raises BadTokenError, and TokenRefusedError for a wrong one.
+    One at a TCP address is never started nor replaced. Raises BadTokenError, and TokenRefusedError for a
+    wrong one.
     """
     address = daemon_address(settings)
-    token = token_of(settings.environment) if isinstance(address, TcpAddress) else ""
+    may_start = may_start and not isinstance(address, TcpAddress)  # perhaps it is of another machine
     gone: DaemonGoneError | None = None
     for _ in range(2):
-        if not is_listening(address):
-            if isinstance(address, TcpAddress):  # perhaps of another machine: only its user can start it
-                raise NoDaemonError(f"no daemon is listening at {address}")
-            if not may_start:
-                raise NoDaemonError(f"no daemon is running for {str(settings.cache)!r}")
+        if may_start and isinstance(address, Path) and not is_listening(address):
             start(settings, address)
-        client = _client_type()(address, settings, token)
+        client = reach(settings)
         try:
-            if _is_usable(client, settings):
+            if _is_usable(client, settings, may_replace=may_start):
                 return client
         except DaemonGoneError as error:
             gone = error  # it ended after it was seen to listen: start another
@@ -101,7 +100,28 @@ def connect(settings: Settings, *, may_start: bool = True) -> DaemonClient:
             client.close()
             raise
         client.close()
+        _wait_for_end(address)
     raise gone or NoDaemonError("the daemon speaks another version of the protocol")
+
+
+def reach(settings: Settings) -> DaemonClient:
+    """A client of the daemon that listens, of whatever version: good for `server` and `leave`.
+
+    Raises NoDaemonError when none listens.
+    """
+    address = daemon_address(settings)
+    token = token_of(settings.environment) if isinstance(address, TcpAddress) else ""
+    if not is_listening(address):
+        where = f"listening at {address}" if token else f"running for {str(settings.cache)!r}"
+        raise NoDaemonError(f"no daemon is {where}")
+    return _client_type()(address, settings, token)
+
+
+def _wait_for_end(address: Path | TcpAddress) -> None:
+    """Of a daemon that is leaving: it listens for a moment longer."""
+    deadline = time.monotonic() + _LEAVE_S
+    while is_listening(address) and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def _client_type() -> type[DaemonClient]:
@@ -112,13 +132,13 @@ def _client_type() -> type[DaemonClient]:
     return DaemonClient
 
 
-def _is_usable(client: DaemonClient, settings: Settings) -> bool:
+def _is_usable(client: DaemonClient, settings: Settings, *, may_replace: bool) -> bool:
     """False when an unsuitable daemon has agreed to leave, so that another can start."""
     facts = client.server()
     if facts.api_major != _API_MAJOR:
-        if client.leave():
+        if may_replace and client.leave():
             return False
-        raise NoDaemonError(f"a busy daemon speaks version {facts.api_major} of the protocol")
+        raise NoDaemonError(f"a daemon is there that speaks version {facts.api_major} of the protocol")
     if facts.cache != Path(os.path.realpath(settings.cache)):
         raise NoDaemonError(f"the daemon at that socket serves {str(facts.cache)!r}")
     return True

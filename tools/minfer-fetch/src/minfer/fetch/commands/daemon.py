@@ -146,13 +146,13 @@ def _require_same(where: Listening, settings: Settings) -> None:
 def stop(force: bool, output: Output) -> None:
     """Ask the daemon to end."""
     from minfer.store.address import NoDaemonError
-    from minfer.store.daemon import connect
+    from minfer.store.daemon import reach
 
     settings = Settings.of()
     was_running = True
     with output.working():
         try:
-            with connect(settings, may_start=False) as client:
+            with reach(settings) as client:
                 if not client.leave(even_if_busy=force):
                     raise DaemonBusyError(
                         "the daemon is at work",
