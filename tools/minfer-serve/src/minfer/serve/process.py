@@ -19,6 +19,7 @@ from minfer.serve.errors import EngineFailedError
 from minfer.serve.gate import is_loopback
 from minfer.serve.loading import load_service
 from minfer.serve.log import Log
+from minfer.serve.protocol import BoundedProtocol
 from minfer.serve.state import ServerState
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def _config(state: ServerState) -> uvicorn.Config:
     return uvicorn.Config(
         create_app(state),
         loop="asyncio",
-        http="h11",  # bounds the size of headers
+        http=BoundedProtocol,
         ws="none",
         lifespan="off",
         access_log=False,
