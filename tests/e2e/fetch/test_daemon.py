@@ -178,6 +178,19 @@ def test_twenty_callers_make_one_download(hub: Hub, here: Place) -> None:
     assert len(downloads(hub)) == 1
 
 
+def test_processes_that_resolve_at_once_make_one_download(hub: Hub, here: Place) -> None:
+    """Nobody is there before: they also race to start the daemon."""
+    hub.server.bytes_per_s = 4_000_000
+    n_processes = 20 if os.environ.get("MINFER_PROVE") else 5
+    callers = [here.popen("resolve", MODEL) for _ in range(n_processes)]
+    outcomes = [(*caller.communicate(timeout=120), caller.returncode) for caller in callers]
+    assert [(out, code) for out, _, code in outcomes] == [(f"{here.cache / PATH}\n", 0)] * n_processes, (
+        outcomes
+    )
+    assert downloads(hub) == [""]
+    assert len(here.pids()) == 1
+
+
 def test_it_leaves_when_idle_and_comes_back(here: Place) -> None:
     here.environment["MINFER_STORE_IDLE"] = "0.4"
     with here.client() as client:
