@@ -60,6 +60,7 @@ _P = ctypes.c_void_p
 class _Kernels(ctypes.Structure):
     _fields_ = (
         ("name", ctypes.c_char_p),
+        ("tile_columns", ctypes.c_int32),
         ("repack", ctypes.CFUNCTYPE(None, _P, _P, _P, _I64, _I64)),
         ("quantize", ctypes.CFUNCTYPE(None, ctypes.c_int, _I64, _P, _P)),
         ("matmul", ctypes.CFUNCTYPE(None, _P, _P, _I64, _I64, _I64, _I64, _P)),

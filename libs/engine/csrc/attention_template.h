@@ -24,7 +24,7 @@ static ALWAYS_INLINE void KV_NAME(score_blocks)(const int rows, const int n, int
         }
     }
     UNROLLED for (int r = 0; r < rows; r++) {
-        UNROLLED for (int b = 0; b < 2 * n; b++) v8_store(scores + r * MF_CHUNK_POSITIONS + 8 * b, sum[r][b]);
+        UNROLLED for (int b = 0; b < 2 * n; b++) v8_store(scores + r * MF_SCORE_STRIDE + 8 * b, sum[r][b]);
     }
 }
 
@@ -34,7 +34,7 @@ static void KV_NAME(score_rows)(int rows, const mf_attend_chunk *c, int first_ro
     for (int b = first_block; b < end_block;) {
         const KV_ELEMENT *keys[2] = {(const KV_ELEMENT *)c->blocks[b],
                                      (const KV_ELEMENT *)c->blocks[b + 1 < end_block ? b + 1 : b]};
-        float *scores = c->scores + first_row * MF_CHUNK_POSITIONS + 16 * b;
+        float *scores = c->scores + first_row * MF_SCORE_STRIDE + 16 * b;
         int two = rows <= 3 && b + 1 < end_block;
         switch (rows) {
             case 1:
@@ -71,14 +71,14 @@ static ALWAYS_INLINE void KV_NAME(weigh_slices)(const int rows, const int n, con
         int stop = first / 16 * 16 + 16 < end ? first / 16 * 16 + 16 : end;
         for (; first < stop; first++) {
             v8 factor[6], value[2];
-            UNROLLED for (int r = 0; r < rows && n == 2; r++) factor[r] = v8_set(p[r * MF_CHUNK_POSITIONS + first]);
+            UNROLLED for (int r = 0; r < rows && n == 2; r++) factor[r] = v8_set(p[r * MF_SCORE_STRIDE + first]);
             UNROLLED for (int b = 0; b < 4 && n == 2; b++) {
                 value[0] = KV_LOAD(v + b / 2 * 256 + first % 16 * 16 + 8 * (b % 2));
                 UNROLLED for (int r = 0; r < rows; r++) sum[r][b] = v8_fma(factor[r], value[0], sum[r][b]);
             }
             UNROLLED for (int b = 0; b < 2 && n == 1; b++) value[b] = KV_LOAD(v + first % 16 * 16 + 8 * b);
             UNROLLED for (int r = 0; r < rows && n == 1; r++) {
-                factor[0] = v8_set(p[r * MF_CHUNK_POSITIONS + first]);
+                factor[0] = v8_set(p[r * MF_SCORE_STRIDE + first]);
                 UNROLLED for (int b = 0; b < 2; b++) sum[r][b] = v8_fma(factor[0], value[b], sum[r][b]);
             }
         }
@@ -90,7 +90,7 @@ static ALWAYS_INLINE void KV_NAME(weigh_slices)(const int rows, const int n, con
 
 /* A few rows take two slices at a time: enough sums in flight to hide the latency of an addition. */
 static void KV_NAME(weigh_rows)(int rows, const mf_attend_chunk *c, int64_t slice, int row, int first, int end) {
-    const float *p = c->scores + row * MF_CHUNK_POSITIONS;
+    const float *p = c->scores + row * MF_SCORE_STRIDE;
     float *values = c->values + row * c->kind->dv_padded;
     const int two = c->n_rows <= 3 && slice + 1 < c->kind->dv_padded / 16;
     if (c->n_rows <= 3 && slice % 2) return;

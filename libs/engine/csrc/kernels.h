@@ -15,6 +15,9 @@ enum mf_activation_function {
 
 enum { MF_BLOCK_POSITIONS = 16, MF_CHUNK_POSITIONS = 256, MF_CHUNK_BLOCKS = 16, MF_TILE_ROWS = 24 };
 
+/* Floats from one row of scores to the next: a power of two would put all rows into the same few sets of the cache. */
+enum { MF_SCORE_STRIDE = MF_CHUNK_POSITIONS + 16 };
+
 /* How one layer's keys and values of one kv head look to a kernel. A block holds 16 positions:
  * keys [dk][16 positions], then values [dv_padded / 16][16 positions][16], each element f16 or f32. */
 typedef struct {
@@ -32,7 +35,7 @@ typedef struct {
     const float *q;                                  /* [dk][MF_TILE_ROWS], multiplied by q_factor */
     const float *slopes;                             /* ALiBi by row, times log2(e): minus slope times distance; or NULL */
     const int32_t *distance;                         /* chunk start - query position, by row; with slopes */
-    float *scores;                                   /* scratch [MF_TILE_ROWS][256]: probabilities afterwards */
+    float *scores; /* scratch [MF_TILE_ROWS][MF_SCORE_STRIDE]: probabilities afterwards */
     float *peak, *sum, *values; /* results by row: maximum, sum of powers, [dv_padded] weighted values */
 } mf_attend_chunk;
 
@@ -73,6 +76,7 @@ typedef struct {
 extern const mf_row_kernels mf_row_kernels_scalar;
 #if defined(__x86_64__)
 extern const mf_row_kernels mf_row_kernels_avx2;
+extern const mf_row_kernels mf_row_kernels_avx512;
 #endif
 
 /* By the name of the matrix kernels' instruction set; the scalar ones for those that have none of their own. */

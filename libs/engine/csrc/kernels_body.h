@@ -11,21 +11,29 @@
 #if defined(__clang__)
 #define UNROLLED _Pragma("clang loop unroll(full)")
 #else
-#define UNROLLED _Pragma("GCC unroll 8")
+#define UNROLLED _Pragma("GCC unroll 24")
+#endif
+
+#ifdef SIXTEEN_LANES
+#define LANES(x) v16_##x
+#define ATTENTION "attention_wide.h"
+#else
+#define LANES(x) v8_##x
+#define ATTENTION "attention_template.h"
 #endif
 
 #define KV_ELEMENT uint16_t
-#define KV_LOAD v8_load_half
+#define KV_LOAD LANES(load_half)
 #define KV_NAME(x) x##_half
-#include "attention_template.h"
+#include ATTENTION
 #undef KV_ELEMENT
 #undef KV_LOAD
 #undef KV_NAME
 
 #define KV_ELEMENT float
-#define KV_LOAD v8_load
+#define KV_LOAD LANES(load)
 #define KV_NAME(x) x##_float
-#include "attention_template.h"
+#include ATTENTION
 
 const mf_row_kernels TABLE = {
     .name = TABLE_NAME,

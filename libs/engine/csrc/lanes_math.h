@@ -8,19 +8,25 @@
 #define LOG2_E 1.44269504088896341f
 #define LOG2_E_REST 1.92596299112661746887e-8f /* log2(e) - (float)log2(e) */
 
-/* 2^t, relative error 1e-7 and rounding; 0 below 2^-126.5, infinity from 2^127.5. Fitted on [-1/2, 1/2]. */
-static inline v8 v8_exp2(v8 t) {
-    const v8 magic = v8_set(12582912.0f + 127.0f); /* adding it leaves round(t) + 127 in the low bits */
-    t = v8_min(v8_set(128.0f), v8_max(v8_set(-127.0f), t));
-    v8 biased = v8_add(t, magic);
-    v8 f = v8_sub(t, v8_sub(biased, magic));
-    v8 p = v8_fma(v8_set(1.326472779e-3f), f, v8_set(9.671512997e-3f));
-    p = v8_fma(p, f, v8_set(5.550733744e-2f));
-    p = v8_fma(p, f, v8_set(2.402224208e-1f));
-    p = v8_fma(p, f, v8_set(6.931469776e-1f));
-    p = v8_fma(p, f, v8_set(1.0f));
-    return v8_mul(p, v8_shift_to_exponent(biased));
-}
+/* 2^t, relative error 1e-7 and rounding; 0 below 2^-126.5, infinity from 2^127.5. Fitted on [-1/2, 1/2].
+ * Adding `magic` leaves round(t) + 127 in the low bits. */
+#define DEFINE_EXP2(V) \
+    static inline V V##_exp2(V t) { \
+        const V magic = V##_set(12582912.0f + 127.0f); \
+        t = V##_min(V##_set(128.0f), V##_max(V##_set(-127.0f), t)); \
+        V biased = V##_add(t, magic); \
+        V f = V##_sub(t, V##_sub(biased, magic)); \
+        V p = V##_fma(V##_set(1.326472779e-3f), f, V##_set(9.671512997e-3f)); \
+        p = V##_fma(p, f, V##_set(5.550733744e-2f)); \
+        p = V##_fma(p, f, V##_set(2.402224208e-1f)); \
+        p = V##_fma(p, f, V##_set(6.931469776e-1f)); \
+        p = V##_fma(p, f, V##_set(1.0f)); \
+        return V##_mul(p, V##_shift_to_exponent(biased)); \
+    }
+DEFINE_EXP2(v8)
+#ifdef SIXTEEN_LANES
+DEFINE_EXP2(v16)
+#endif
 
 static inline v8 v8_exp(v8 x) {
     const v8 magic = v8_set(12582912.0f + 127.0f);

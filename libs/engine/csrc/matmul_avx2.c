@@ -59,7 +59,7 @@ MF_AVX2_INLINE void quantize_block(const float *x, int n, float *d, int8_t *q, i
     }
 }
 
-static MF_AVX2 void quantize(int kind, int64_t k, const float *x, void *target) {
+MF_AVX2 void mf_avx2_quantize(int kind, int64_t k, const float *x, void *target) {
     if (kind == MF_ACTIVATION_F32) {
         memcpy(target, x, (size_t)k * 4);
         return;
@@ -96,12 +96,12 @@ static void matmul(const mf_weight *weight, const void *activations, int64_t fir
     else mf_avx2_gemv_k(&span, column, first_column);
 }
 
-const mf_kernels mf_kernels_avx2 = {"avx2", mf_repack_panels, quantize, matmul, mf_gather_row};
+const mf_kernels mf_kernels_avx2 = {"avx2", 64, mf_repack_panels, mf_avx2_quantize, matmul, mf_gather_row};
 
 #else
 
 #include "matmul_layout.h"
 
-const mf_kernels mf_kernels_avx2 = {"avx2", 0, 0, 0, 0};
+const mf_kernels mf_kernels_avx2 = {"avx2", 64, 0, 0, 0, 0};
 
 #endif

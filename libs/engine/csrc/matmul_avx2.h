@@ -124,6 +124,13 @@ MF_AVX2_INLINE __m256i mf_offset_pair(int shift, int32_t pair) {
     return _mm256_slli_epi16(_mm256_set1_epi32(pair), shift);
 }
 
+/* The even or the odd 16 bits of each lane, in both halves. */
+MF_AVX2_INLINE __m256i mf_both_even(__m256i x) { return _mm256_blend_epi16(x, _mm256_slli_epi32(x, 16), 0xaa); }
+MF_AVX2_INLINE __m256i mf_both_odd(__m256i x) { return _mm256_blend_epi16(x, _mm256_srli_epi32(x, 16), 0x55); }
+
+/* Sixteen signed bytes to 16 bits each: the scales of a pair of sub-blocks. */
+MF_AVX2_INLINE __m256i mf_widen(const uint8_t *p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)); }
+
 /* The weights of one block of 32, unsigned: v[g] holds weights 4g..4g+3 of every row. Offsets stay in. */
 MF_AVX2_INLINE void mf_unpack_32(int type, const uint8_t *quants, __m256i v[8]) {
     const __m256i low = _mm256_set1_epi8(15);

@@ -3,15 +3,11 @@
 
 #if MF_HAVE_AVX2
 
-MF_AVX2_INLINE __m256i both_even(__m256i x) { return _mm256_blend_epi16(x, _mm256_slli_epi32(x, 16), 0xaa); }
-MF_AVX2_INLINE __m256i both_odd(__m256i x) { return _mm256_blend_epi16(x, _mm256_srli_epi32(x, 16), 0x55); }
-MF_AVX2_INLINE __m256i widen(const uint8_t *p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)); }
-
 /* Two sub-blocks of 32 whose nibbles share bytes. high: a Q5_K block's fifth bits, first: the pair's even number. */
 MF_AVX2_INLINE __m256i pair_dot(int type, const uint8_t *quants, const uint8_t *high, int first, const int8_t *q,
                                 __m256i scales) {
     const __m256i low = _mm256_set1_epi8(15), bit = _mm256_set1_epi8(16);
-    const __m256i scale_even = both_even(scales), scale_odd = both_odd(scales);
+    const __m256i scale_even = mf_both_even(scales), scale_odd = mf_both_odd(scales);
     __m256i total = _mm256_setzero_si256();
     MF_HIDE(high);
     MF_UNROLL for (int part = 0; part < 8; part += 4) {
@@ -40,10 +36,10 @@ MF_AVX2_INLINE __m256i pair_dot(int type, const uint8_t *quants, const uint8_t *
 MF_AVX2_INLINE __m256i minima(const uint8_t *scales, const int32_t *pairs32) {
     __m256i total = _mm256_setzero_si256();
     MF_UNROLL for (int p = 0; p < MF_PAIRS_K; p++) {
-        const __m256i minimum = widen(scales + MF_K_MIN + 16 * p);
+        const __m256i minimum = mf_widen(scales + MF_K_MIN + 16 * p);
         const __m256i even = _mm256_set1_epi32(pairs32[2 * p]), odd = _mm256_set1_epi32(pairs32[2 * p + 1]);
-        total = _mm256_add_epi32(total, _mm256_madd_epi16(both_even(minimum), even));
-        total = _mm256_add_epi32(total, _mm256_madd_epi16(both_odd(minimum), odd));
+        total = _mm256_add_epi32(total, _mm256_madd_epi16(mf_both_even(minimum), even));
+        total = _mm256_add_epi32(total, _mm256_madd_epi16(mf_both_odd(minimum), odd));
     }
     return total;
 }
@@ -56,7 +52,7 @@ MF_AVX2_INLINE __m256 block_q45(int type, const uint8_t *quants, const uint8_t *
         const int8_t *q = x->q + b * MF_BLOCK_K + 64 * p;
         MF_HIDE(q);
         mf_prefetch(ahead + p * part, part);
-        const __m256i scale = widen(scales + MF_K_SCALE + 16 * p);
+        const __m256i scale = mf_widen(scales + MF_K_SCALE + 16 * p);
         dot = _mm256_add_epi32(dot, pair_dot(type, quants + 256 * p, quants + 1024, 2 * p, q, scale));
     }
     const __m256 d = _mm256_broadcast_ss(x->d + b);
@@ -81,8 +77,8 @@ MF_AVX2_INLINE __m256i q6_half(const uint8_t *low, const uint8_t *high, const ui
     __m256i total = _mm256_setzero_si256();
     MF_UNROLL for (int s = 0; s < 4; s++) {
         mf_prefetch(ahead + s * (Q6_BYTES / 8), Q6_BYTES / 8);
-        const __m256i pair = widen(scales + 16 * s);
-        const __m256i scale[2] = {both_even(pair), both_odd(pair)};
+        const __m256i pair = mf_widen(scales + 16 * s);
+        const __m256i scale[2] = {mf_both_even(pair), mf_both_odd(pair)};
         MF_HIDE(low);
         MF_HIDE(high);
         MF_UNROLL for (int part = 0; part < 2; part++) {

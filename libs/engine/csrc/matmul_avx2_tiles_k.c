@@ -14,29 +14,23 @@ typedef struct block_k {
 
 _Static_assert(PASS * sizeof(block_k) <= MF_PASS_BYTES, "the driver's scratch is too small");
 
-/* The even or the odd 16 bits of each lane, in both halves. */
-MF_AVX2_INLINE __m256i both_even(__m256i x) { return _mm256_blend_epi16(x, _mm256_slli_epi32(x, 16), 0xaa); }
-MF_AVX2_INLINE __m256i both_odd(__m256i x) { return _mm256_blend_epi16(x, _mm256_srli_epi32(x, 16), 0x55); }
-
-MF_AVX2_INLINE __m256i widen(const uint8_t *p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)); }
-
 MF_AVX2_INLINE void unpack_scales(int type, const uint8_t *scales, int slot, block_k *to) {
     to->d[slot] = mf_halves(scales);
     if (type == MF_Q6_K) {
         MF_UNROLL for (int p = 0; p < 8; p++) {
-            const __m256i pair = widen(scales + MF_Q6K_SCALE + 16 * p);
-            to->scale[2 * p][slot] = both_even(pair);
-            to->scale[2 * p + 1][slot] = both_odd(pair);
+            const __m256i pair = mf_widen(scales + MF_Q6K_SCALE + 16 * p);
+            to->scale[2 * p][slot] = mf_both_even(pair);
+            to->scale[2 * p + 1][slot] = mf_both_odd(pair);
         }
         return;
     }
     to->dmin[slot] = mf_halves(scales + MF_K_DMIN);
     MF_UNROLL for (int p = 0; p < 4; p++) {
-        const __m256i pair = widen(scales + MF_K_SCALE + 16 * p), minimum = widen(scales + MF_K_MIN + 16 * p);
-        to->scale[2 * p][slot] = both_even(pair);
-        to->scale[2 * p + 1][slot] = both_odd(pair);
-        to->minimum[2 * p][slot] = both_even(minimum);
-        to->minimum[2 * p + 1][slot] = both_odd(minimum);
+        const __m256i pair = mf_widen(scales + MF_K_SCALE + 16 * p), minimum = mf_widen(scales + MF_K_MIN + 16 * p);
+        to->scale[2 * p][slot] = mf_both_even(pair);
+        to->scale[2 * p + 1][slot] = mf_both_odd(pair);
+        to->minimum[2 * p][slot] = mf_both_even(minimum);
+        to->minimum[2 * p + 1][slot] = mf_both_odd(minimum);
     }
 }
 

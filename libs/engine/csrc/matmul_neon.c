@@ -116,12 +116,12 @@ static void matmul(const mf_weight *weight, const void *activations, int64_t fir
 }
 
 /* Plain C quantizes: compilers turn those loops into vectors by themselves. */
-const mf_kernels mf_kernels_neon = {"neon", mf_repack_panels, mf_quantize_scalar, matmul, mf_gather_row};
+const mf_kernels mf_kernels_neon = {"neon", 64, mf_repack_panels, mf_quantize_scalar, matmul, mf_gather_row};
 
 #else
 
 #include "matmul_layout.h"
 
-const mf_kernels mf_kernels_neon = {"neon", 0, 0, 0, 0};
+const mf_kernels mf_kernels_neon = {"neon", 64, 0, 0, 0, 0};
 
 #endif

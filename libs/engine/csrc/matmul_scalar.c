@@ -206,4 +206,4 @@ static void matmul(const mf_weight *weight, const void *activations, int64_t fir
     }
 }
 
-const mf_kernels mf_kernels_scalar = {"scalar", mf_repack_panels, mf_quantize_scalar, matmul, mf_gather_row};
+const mf_kernels mf_kernels_scalar = {"scalar", 64, mf_repack_panels, mf_quantize_scalar, matmul, mf_gather_row};

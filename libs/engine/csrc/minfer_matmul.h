@@ -88,7 +88,10 @@ int64_t mf_activation_bytes(int kind, int64_t k);
 /* The functions of one instruction set. All are reentrant; disjoint panels, columns or rows may run in parallel.
  * They use up to 96 KiB of stack. Pointers to activations must be 32-byte aligned, to sources and floats need not. */
 typedef struct mf_kernels {
-    const char *name; /* "scalar", "avx2", "neon" */
+    const char *name; /* "scalar", "avx2", "amx", "neon" */
+    /* The columns a call should be given when there are more: as many as pay for unpacking weights, and whose
+     * activations still fit the second-level cache. */
+    int32_t tile_columns;
 
     /* Repack panels [first, last) out of GGUF rows. source: row 0 of the matrix (a slice of a stored tensor is a
      * pointer into it), rows mf_source_row_bytes apart. order: NULL, or source row of each row (RoPE pairing). */

@@ -39,7 +39,7 @@ static void tile_probabilities(mf_program *p, const mf_operation *op, const mf_t
         mf_tile_chunk(&w, p, tile->first_chunk + c, scratch, peak, sum, scratch->chunk_values);
         for (int32_t r = 0; r < tile->n_rows; r++) {
             memcpy(scores + ((int64_t)r * n_chunks + c) * MF_CHUNK_POSITIONS,
-                   scratch->scores + r * MF_CHUNK_POSITIONS, sizeof(float) * MF_CHUNK_POSITIONS);
+                   scratch->scores + r * MF_SCORE_STRIDE, sizeof(float) * MF_CHUNK_POSITIONS);
             peaks[r * n_chunks + c] = peak[r];
             sums[r * n_chunks + c] = sum[r];
         }

@@ -4,7 +4,6 @@
 enum {
     CHUNKS_PER_THREAD = 8,    /* enough to even out threads that are interrupted */
     LEAST_CHUNK_BYTES = 8192, /* of weights: below, handing out costs more than the work */
-    TILE_COLUMNS = 64,        /* activations of a tile stay in the second-level cache */
     MANY_COLUMNS_PANELS = 16
 };
 
@@ -24,7 +23,7 @@ void mf_cut_matmul(mf_program *p, mf_instruction *instruction) {
         mf_cut *cut = &p->cuts[instruction->first + i];
         int64_t least = ceil_div(LEAST_CHUNK_BYTES, weight->panel_bytes);
         cut->first_chunk = n_chunks;
-        cut->columns_per_chunk = n_columns <= TILE_COLUMNS ? n_columns : TILE_COLUMNS;
+        cut->columns_per_chunk = n_columns <= p->kernels->tile_columns ? n_columns : p->kernels->tile_columns;
         cut->panels_per_chunk = (int32_t)(per_chunk > least ? per_chunk : least);
         if (n_columns > 8 && cut->panels_per_chunk > MANY_COLUMNS_PANELS) cut->panels_per_chunk = MANY_COLUMNS_PANELS;
         cut->panel_chunks = ceil_div(mf_panel_count(weight->rows), cut->panels_per_chunk);

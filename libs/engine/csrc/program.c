@@ -208,7 +208,7 @@ static int build_scratch(mf_program *p) {
         if (p->groups[g].dk > dk) dk = p->groups[g].dk;
         if (p->groups[g].dv + 15 > dv) dv = (p->groups[g].dv + 15) / 16 * 16;
     }
-    const int64_t scores = MF_TILE_ROWS * MF_CHUNK_POSITIONS, q = whole_lines(MF_TILE_ROWS * dk);
+    const int64_t scores = MF_TILE_ROWS * MF_SCORE_STRIDE, q = whole_lines(MF_TILE_ROWS * dk);
     const int64_t values = whole_lines(MF_TILE_ROWS * dv), logits = PIECE_ROWS * TILE_COLUMNS;
     const int64_t each = scores + q + 2 * values + logits;
     p->scratch_bytes = each * p->n_threads * (int64_t)sizeof(float);

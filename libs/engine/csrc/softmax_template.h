@@ -12,11 +12,23 @@ static void adjust_scores(const mf_attend_chunk *c, int row, float *s, int from,
 }
 
 static void softmax_chunk(const mf_attend_chunk *c, int row) {
-    float *s = c->scores + row * MF_CHUNK_POSITIONS;
+    float *s = c->scores + row * MF_SCORE_STRIDE;
     const int first = c->first[row], last = c->last[row], from = first / 16 * 16, to = (last + 15) / 16 * 16;
     adjust_scores(c, row, s, from, to);
     for (int i = from; i < first; i++) s[i] = -INFINITY;
     for (int i = last; i < to; i++) s[i] = -INFINITY;
+#ifdef SIXTEEN_LANES
+    v16 all = v16_set(-INFINITY);
+    for (int i = from; i < to; i += 16) all = v16_max(all, v16_load(s + i));
+    const float peak = v8_max_16(v16_low(all), v16_high(all));
+    all = v16_set(0);
+    for (int i = from; i < to; i += 16) {
+        v16 a = v16_exp2(v16_sub(v16_load(s + i), v16_set(peak)));
+        v16_store(s + i, a);
+        all = v16_add(all, a);
+    }
+    const v8 low = v16_low(all), high = v16_high(all);
+#else
     v8 low = v8_set(-INFINITY), high = low;
     for (int i = from; i < to; i += 16) {
         low = v8_max(low, v8_load(s + i));
@@ -32,6 +44,7 @@ static void softmax_chunk(const mf_attend_chunk *c, int row) {
         low = v8_add(low, a);
         high = v8_add(high, b);
     }
+#endif
     c->peak[row] = peak;
     c->sum[row] = v8_sum_16(low, high);
 }

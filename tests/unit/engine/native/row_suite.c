@@ -117,7 +117,7 @@ static attention new_attention(int dk, int dv, int n_rows, int is_half, float so
         else ((float *)a.cache)[i] = x;
     }
     a.q = floats(dk * MF_TILE_ROWS, -1, 1);
-    a.scores = floats(MF_TILE_ROWS * MF_CHUNK_POSITIONS, 0, 0);
+    a.scores = floats(MF_TILE_ROWS * MF_SCORE_STRIDE, 0, 0);
     a.peak = floats(n_rows, 0, 0), a.sum = floats(n_rows, 0, 0), a.values = floats(n_rows * a.kind.dv_padded, 0, 0);
     a.chunk = (mf_attend_chunk){.n_rows = n_rows, .q = a.q, .scores = a.scores,
                                 .peak = a.peak, .sum = a.sum, .values = a.values};

@@ -1,0 +1,25 @@
+/* Sixteen float lanes beside the eight of lanes_avx2.h, for what takes the time: attention. */
+#ifndef MINFER_LANES_AVX512_H
+#define MINFER_LANES_AVX512_H
+
+#include "lanes_avx2.h"
+
+typedef __m512 v16;
+
+static inline v16 v16_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline v16 v16_load_half(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+static inline void v16_store(float *p, v16 a) { _mm512_storeu_ps(p, a); }
+static inline v16 v16_set(float a) { return _mm512_set1_ps(a); }
+static inline v16 v16_add(v16 a, v16 b) { return _mm512_add_ps(a, b); }
+static inline v16 v16_sub(v16 a, v16 b) { return _mm512_sub_ps(a, b); }
+static inline v16 v16_mul(v16 a, v16 b) { return _mm512_mul_ps(a, b); }
+static inline v16 v16_fma(v16 a, v16 b, v16 c) { return _mm512_fmadd_ps(a, b, c); }
+static inline v16 v16_max(v16 a, v16 b) { return _mm512_max_ps(a, b); }
+static inline v16 v16_min(v16 a, v16 b) { return _mm512_min_ps(a, b); }
+static inline v16 v16_shift_to_exponent(v16 a) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a), 23));
+}
+static inline v8 v16_low(v16 a) { return _mm512_castps512_ps256(a); }
+static inline v8 v16_high(v16 a) { return _mm512_extractf32x8_ps(a, 1); }
+
+#endif
