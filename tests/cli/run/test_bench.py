@@ -31,7 +31,7 @@ def test_a_table_for_people_and_progress_on_stderr(tiny: Program) -> None:
         "pp24", "tg4", "pp8+tg2", "pp24 @ d90", "tg4 @ d90", "pp8+tg2 @ d90",
     ]  # fmt: skip
     assert len({len(line) for line in outcome.out.splitlines()}) == 1
-    assert "1 of 6: pp24, 1 threads" in outcome.err
+    assert "1 of 6: pp24, 1 thread\n" in outcome.err
 
 
 def test_json_has_samples_and_environment_and_is_a_baseline(tiny: Program) -> None:

@@ -48,7 +48,7 @@ def test_a_script_is_read_line_by_line_and_ends(minfer_run: Program, tiny: str) 
     assert "[took back: /two]" in outcome.err
     assert "  1 user      one" in outcome.err
     assert "never read" not in outcome.err
-    assert "[conversation] 1 turns" in outcome.err
+    assert "[conversation] 1 turn\n" in outcome.err
     # A byte is a token; three control tokens come on top.
     assert _prefilled(outcome.err)[0] == len("user\none\nassistant\n") + 3
 

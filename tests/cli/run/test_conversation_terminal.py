@@ -64,7 +64,7 @@ def test_five_turns(talk: Talk) -> None:
     talk.ask("one" + LEFT * 3 + "the " + CTRL_A + "X" + BACKSPACE, "[turn 1] prefill")
     talk.ask("日本語 と 🙂👩‍👩‍👧", "[turn 2] prefill")
     talk.terminal.resize(40, 60)
-    talk.ask("/regen", "[turn 2] regen: prefill 1 tokens")
+    talk.ask("/regen", "[turn 2] regen: prefill 1 token,")
     talk.ask("x" * 150 + " wraps", "[turn 3] prefill")
     talk.ask("/undo", "[took back: xxx")
     talk.ask(UP + UP + UP, "[turn 2] regen")

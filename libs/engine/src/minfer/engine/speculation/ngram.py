@@ -12,7 +12,7 @@ from typing import Final
 
 _LENGTHS: Final = (4, 3)  # of the ids that must be the same; the longer one is asked first
 _PROBE: Final = 3  # ids guessed until a guess was right as a whole
-_CREDIT: Final = 2.0  # single steps that may be lost on wrong guesses at first
+_CREDIT: Final = 1.0  # single steps that may be lost on wrong guesses at first
 _CREDIT_A_TOKEN: Final = 0.01
 _MOST_CREDIT: Final = 16.0
 # Verifying nt rows takes about so many single steps (minfer-run specverify; two x86-64 cores).
