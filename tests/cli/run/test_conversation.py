@@ -75,6 +75,24 @@ def test_mistakes_are_told_and_the_script_goes_on(minfer_run: Program, tiny: str
         assert line in outcome.err
 
 
+def test_lists_are_emptied_and_biases_are_checked_when_they_are_set(minfer_run: Program, tiny: str) -> None:
+    script = (
+        "/set logit_bias 99999+1\n/set logit_bias 5+1 6-2\n/set stop x\n/set logit_bias -\n/set stop -\nhi\n"
+    )
+    outcome = minfer_run(tiny, "--cnv", "-n", "3", stdin=script)
+    told = [
+        line for line in outcome.err.splitlines() if line.startswith(("[logit", "[stop", "Error", "[turn"))
+    ]
+    assert told[:-1] == [
+        "Error: logit_bias names token 99999, and the model's tokens are 0 to 258",
+        "[logit_bias = ((5, 1.0), (6, -2.0))]",
+        "[stop_strings = ('x',)]",
+        "[logit_bias = ()]",
+        "[stop_strings = ()]",
+    ]
+    assert told[-1].startswith("[turn 1]")
+
+
 def test_flags_that_would_do_nothing_are_refused(minfer_run: Program) -> None:
     for flags, text in (
         (("--cnv", "--no-template"), "--cnv and --no-template exclude each other"),

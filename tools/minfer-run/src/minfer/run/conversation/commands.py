@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from minfer.core.errors import UsageError
 from minfer.core.units import counted
-from minfer.engine.params import KNOBS, field_of, parse_value, with_seed
+from minfer.engine.params import KNOBS, Value, check_biases, field_of, parse_value, with_seed
 from minfer.run.conversation.display import tell
 from minfer.run.conversation.why import explain_last
 from minfer.run.conversation.words import COMMANDS
@@ -102,11 +102,18 @@ def _set(conversation: Conversation, argument: str) -> None:
     field = field_of(name)
     if field == "n_ctx":
         raise CommandUsageError("the context is settled when a model is loaded", hint="start with --n-ctx N")
-    words = value.split() if KNOBS[field].kind == "biases" else [value]
-    changed = conversation.params.updated({field: parse_value(field, words)})
+    changed = conversation.params.updated({field: _value(field, value)})
+    check_biases(changed, conversation.loaded.chat.model.tokenizer.n_vocab)
     conversation.params = with_seed(changed)
     conversation.save()
     tell(f"[{field} = {getattr(conversation.params, field)!r}]")
+
+
+def _value(field: str, text: str) -> Value:
+    """The value that is meant; a lone - empties a list."""
+    if KNOBS[field].is_list and text == "-":
+        return ()
+    return parse_value(field, text.split() if KNOBS[field].kind == "biases" else [text])
 
 
 def _set_word(conversation: Conversation, name: str, value: str) -> None:

@@ -174,7 +174,8 @@ class Conversation:
             f"generated {n_made} in {answer.seconds:.2f}s{self._drafted(answer)}"
         )
         if answer.n_dropped:
-            tell(f"<<context full: dropped the oldest {counted(answer.n_dropped, 'message')}>>")
+            dropped = counted(answer.n_dropped, "message")
+            tell(f"<<context full: dropped the oldest {dropped}; the rest was read again>>")
         match answer.reason:
             case StopReason.LENGTH:
                 self._status.say(f"Note: stopped after {n_made}; -n allows more")

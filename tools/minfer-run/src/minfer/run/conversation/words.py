@@ -32,7 +32,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("edit", "N [TEXT]", "change message N and go on from there"),
     Command("branch", "[NAME]", "list branches; go to one, or start one here"),
     Command("system", "[TEXT]", "show or change the system message; - removes it"),
-    Command("set", "NAME VALUE", "change a setting, as the flag of that name would; alone: list them"),
+    Command("set", "NAME VALUE", "change a setting, as its flag would; - empties a list; alone: list them"),
     Command("show", "", "the model, the context and the turns"),
     Command("save", "FILE", "write the conversation"),
     Command("load", "FILE", "go on with a conversation that was written"),
