@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import socket
+import struct
 import threading
 import time
 from collections.abc import Generator, Iterator
@@ -157,6 +158,23 @@ def test_a_slow_reader_pauses_only_itself(model: Path) -> None:
             assert _slot_count(client) == n_before  # it rests
             text = "".join(choice["text"] for chunk in _data(_lines(slow)) for choice in chunk["choices"])
         assert text == whole
+
+
+def test_slow_readers_that_leave_give_everything_back(model: Path) -> None:
+    body = {"prompt": "Hi", "max_tokens": 3000, "logprobs": 20, "stream": True, **ENDLESS}
+    with serving(model, "--n-slots", "4", "--n-ctx", "0") as server, server.client() as client:
+        whole = _ask(client, 100).json()["choices"]
+        for is_reset in (False, True):  # goodbye, or gone
+            slow = [_slow_request(server, body) for _ in range(3)]
+            _wait(lambda: sum(slot.get("is_paused", False) for slot in client.get("/slots").json()) == 3, 60)
+            assert _gauge(client, "minfer_kv_cache_usage_ratio") > 0
+            for one in slow:
+                if is_reset:
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                one.close()
+            assert _ask(client, 100).json()["choices"] == whole
+            _wait(lambda: _is_idle(client))
+            assert _gauge(client, "minfer_kv_cache_usage_ratio") == 0
 
 
 def _slot_count(client: httpx.Client) -> int:

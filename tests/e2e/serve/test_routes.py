@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import re
+import time
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,6 +122,23 @@ def test_limits_of_size(client: httpx.Client) -> None:
     except (httpx.WriteError, httpx.ReadError):
         pass
     assert client.get("/health", headers={"x-large": "x" * (1 << 20)}).status_code in (400, 431)
+
+
+def test_a_text_that_cannot_fit_is_not_tokenized_first(client: httpx.Client) -> None:
+    text = "x" * (12 << 20)  # minutes of tokenizing
+    bodies = {
+        "/v1/completions": {"prompt": text},
+        "/v1/embeddings": {"input": ["a", text]},
+        "/v1/chat/completions": {"messages": [{"role": "user", "content": text}]},
+    }
+    for path, body in bodies.items():
+        began = time.monotonic()
+        answer = client.post(path, json=body)
+        assert answer.status_code == 400
+        error = _error(answer)
+        assert error["code"] == "context_length_exceeded"
+        assert 1024 < error["n_prompt_tokens"] < len(text)
+        assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(

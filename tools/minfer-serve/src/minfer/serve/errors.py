@@ -40,9 +40,11 @@ class ContextLengthError(ContextOverflowError):
 
     code = "context-length-exceeded"
 
-    def __init__(self, n_prompt: int, n_ctx: int) -> None:
+    def __init__(self, n_prompt: int, n_ctx: int, *, is_least: bool = False) -> None:
+        """is_least: whether the prompt was not counted, and has n_prompt tokens or more."""
+        counted = f"at least {n_prompt}" if is_least else f"{n_prompt}"
         super().__init__(
-            f"the prompt is too long: it has {n_prompt} tokens, this server's context {n_ctx}",
+            f"the prompt is too long: it has {counted} tokens, this server's context {n_ctx}",
             hint="shorten the prompt, or start the server with a larger --n-ctx if the model allows more",
         )
         self.n_prompt = n_prompt

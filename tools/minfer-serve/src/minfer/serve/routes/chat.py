@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse
 from minfer.core.errors import TemplateError
 from minfer.engine.chat import Segment, encode_segments, text_of
 from minfer.serve.errors import RequestError
+from minfer.serve.routes.fitting import check_could_fit
 from minfer.serve.routes.generating import (
     EventStream,
     Exchange,
@@ -77,7 +78,12 @@ async def apply_template(request: Request) -> Response:
 
 async def _encode(service: Service, body: ChatBody) -> tuple[int, ...]:
     segments = await asyncio.to_thread(_render, service, body)
-    return await in_tokenizer(service, lambda: tuple(encode_segments(segments, service.model.tokenizer)))
+
+    def encode() -> tuple[int, ...]:
+        check_could_fit(service, sum(len(segment.text.encode()) for segment in segments))
+        return tuple(encode_segments(segments, service.model.tokenizer))
+
+    return await in_tokenizer(service, encode)
 
 
 def _render(

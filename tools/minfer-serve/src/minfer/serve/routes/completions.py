@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from minfer.serve.errors import RequestError, UnsupportedFieldError
+from minfer.serve.routes.fitting import check_could_fit
 from minfer.serve.routes.generating import (
     EventStream,
     Exchange,
@@ -87,6 +88,7 @@ def _ids(service: Service, prompt: Prompt, param: str) -> tuple[int, ...]:
         if largest >= tokenizer.n_vocab:
             raise RequestError(f"token {largest} is outside a vocabulary of {tokenizer.n_vocab}", param=param)
         return tuple(prompt)
+    check_could_fit(service, len(prompt.encode()))
     ids = tokenizer.encode(prompt, add_special=True, parse_special=False)
     if not ids:
         raise RequestError("the text is empty, and this model has no token to begin with", param=param)
