@@ -72,3 +72,16 @@ def test_a_native_run_of_a_path_imports_what_it_uses_alone(tmp_path: Path) -> No
         "try:\n    main()\nexcept SystemExit as stop:\n    assert stop.code == 0"
     )
     assert _imported(code, str(path), unwanted=_UNUSED) <= {"regex"}
+
+
+@pytest.mark.parametrize("command", ["list", "resolve", "info", "rm", "verify"])
+def test_what_concerns_the_cache_alone_imports_no_network(command: str, tmp_path: Path) -> None:
+    (tmp_path / "tiny.gguf").write_bytes(tiny_model(TinyModel("llama")))
+    words = [command, "--quiet"] + ([] if command == "list" else ["tiny"])
+    code = (
+        f"import os, sys; os.environ['MINFER_MODEL_DIR'] = {str(tmp_path)!r}\n"
+        f"sys.argv = ['minfer-fetch', *{words!r}]\n"
+        "from minfer.fetch.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as stop:\n    assert stop.code == 0"
+    )
+    assert _imported(code) == set()

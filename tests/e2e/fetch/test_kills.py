@@ -156,3 +156,22 @@ def test_killed_at_random_moments_a_pull_is_finished_by_the_next_run(role: str, 
         f"disk's were asked for again, {most_twice} sent twice (with those on their way to the dead)"
     )
     assert n_cut >= N_KILLS // 4
+
+
+@pytest.mark.parametrize("way", ["daemon", "child"])
+def test_nobody_downloads_for_a_client_that_was_killed(way: str, hub: Hub) -> None:
+    hub.server.bytes_per_s = 1_000_000
+    extra = {"MINFER_STORE_SOCKET": "off"} if way == "child" else {}
+    with place(HF_ENDPOINT=hub.server.url, **extra) as here:
+        pull = Pull(here, hub)
+        assert pull.killed("client", 0.05, 0)
+        sent: list[int] = []
+
+        def has_stopped() -> bool:
+            sent.append(hub.server.n_sent)
+            time.sleep(0.3)
+            return hub.server.n_sent == sent[-1]
+
+        wait_until(has_stopped, 10)
+        pull.client.communicate()
+        assert sent[-1] < len(BODY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from minfer.store.progress import OnProgress, Progress
 from minfer.store.settings import Settings
 from minfer.store.wire import error_from_json, progress_from_json
 
+PARENT = "MINFER_FETCH_PARENT"  # whom a child works for; it stops when that process is gone
 _SECONDS_TO_LEAVE = 10.0
 
 
@@ -69,6 +71,7 @@ def _run(command: Sequence[str], settings: Settings, on_progress: OnProgress) ->
         **settings.environment,
         "MINFER_MODEL_DIR": str(settings.cache),
         "MINFER_STORE_SOCKET": "off",
+        PARENT: str(os.getpid()),
     }
     try:
         child = subprocess.Popen(

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from minfer.core.errors import ModelNotFoundError
 from minfer.core.reference import RemoteReference
-from minfer.fetch.download.errors import AnswerError
-from minfer.fetch.pull import source_of
 from minfer.fetch.sources import Plan, PlannedFile
 from minfer.gguf import Metadata, TensorInfo, open_gguf
 from minfer.gguf.errors import TruncatedFileError
@@ -52,6 +50,8 @@ def describe_remote(reference: RemoteReference, settings: Settings) -> Descripti
 
     Raises NotDownloadedError for a source that cannot do that, and as `Source.plan`, `open_gguf`.
     """
+    from minfer.fetch.pull import source_of  # HTTP clients: a file that is here needs none
+
     plan = source_of(reference).plan(reference, settings)
     if not plan.files:
         raise NotDownloadedError(f"{reference} is not in the cache", hint=f"minfer-fetch pull {reference}")
@@ -69,6 +69,9 @@ def describe_remote(reference: RemoteReference, settings: Settings) -> Descripti
 
 def _header(plan: Plan, file: PlannedFile, settings: Settings) -> tuple[bytes, Header]:
     """The beginning of a file and the header that it holds, with as few bytes as guessing allows."""
+    from minfer.fetch.download.errors import AnswerError
+    from minfer.fetch.pull import source_of
+
     source = source_of(plan.reference)
     n_wanted = _FIRST_READ
     while True:
