@@ -98,10 +98,10 @@ class Pull:
 
     def complete(self, role: str) -> None:
         """The run that is next: the client's own second attempt where the daemon died, else a new one."""
-        output, words = self.client.communicate(timeout=60)
+        output, words = self.client.communicate(timeout=240)
         if role != "daemon":
             self.check_finals()
-            output, words = self.start().communicate(timeout=60)
+            output, words = self.start().communicate(timeout=240)
         assert output == f"{self.here.cache / PATH}\n", words
 
     @property

@@ -17,5 +17,7 @@ CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),  # a proxy of the environment is not for a socket
     ("grpc.use_local_subchannel_pool", 1),  # a second channel makes a connection, not the dead one again
     ("grpc.max_metadata_size", 64 << 10),
+    ("grpc.keepalive_time_ms", 60_000),  # a daemon that is stopped, or a host that is gone, never hangs up
+    ("grpc.keepalive_timeout_ms", 30_000),
     ("SingleThreadedUnaryStream", 1),  # answers come in the caller's thread: a third of the time less
 )

@@ -38,6 +38,11 @@ _TICK_S = 1.0
 _ELECTION_S = 5.0
 _GRACE_S = 5.0
 _MAX_LOG_BYTES = 1 << 20
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_metadata_size", 64 << 10),
+    ("grpc.http2.min_ping_interval_without_data_ms", 20_000),  # clients ask every minute whether it lives
+)
 _SERVICE = "minfer.store.v1.ModelStoreService"
 
 
@@ -79,7 +84,7 @@ def _server(store: ModelStore, interceptors: Sequence[grpc.ServerInterceptor]) -
     server = grpc.server(
         ThreadPoolExecutor(_N_THREADS),
         interceptors=interceptors,
-        options=(("grpc.so_reuseport", 0), ("grpc.max_metadata_size", 64 << 10)),
+        options=_OPTIONS,
         maximum_concurrent_rpcs=_N_THREADS,
     )
     services.add_ModelStoreServiceServicer_to_server(store, server)
