@@ -56,7 +56,7 @@ def _fewest(machine: Machine, stop: int = 4096, start: int = 0) -> int:
     n_steps = 0
     while start < stop:
         rows = MOST
-        while rows > 16 and machine.exact(StepWork(4, rows, attended(start, rows))) > TARGET:
+        while rows > 8 and machine.exact(StepWork(4, rows, attended(start, rows))) > TARGET:
             rows -= 1
         start += rows
         n_steps += 1
@@ -152,7 +152,7 @@ def test_prompts_never_stop_nor_start_large() -> None:
     assert pace.prompt_rows(4, 0, MOST) == 32
     pace.observe(StepWork(4), 3.0)
     pace.observe(StepWork(4, 32, attended(0, 32)), 9.0)
-    assert pace.prompt_rows(4, 4000, MOST) == 16
+    assert pace.prompt_rows(4, 4000, MOST) == 8
     assert pace.prompt_rows(4, 4000, 7) == 7
 
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-_LEAST_ROWS: Final = 16
+_LEAST_ROWS: Final = 8  # fewer make a prompt wait for little: each step costs what decoding costs besides
 _FIRST_ROWS: Final = 32  # while nothing is known of their cost
 _GRAIN: Final = 8  # rows that kernels take at once
 _MARGIN: Final = 0.85  # of the target: the rest is for what a step takes beyond its estimate
