@@ -166,3 +166,9 @@ def test_words_that_other_tools_have_commands_for(minfer_run: Program) -> None:
         "Error: there is no file 'run' here, and the model cache 'CACHE' is empty\n"
         "Hint: leave `run` out: minfer-run MODEL your prompt\n",
     )
+
+
+def test_a_command_that_is_nearly_right(minfer_run: Program) -> None:
+    outcome = minfer_run("tokenise", "some", "text")
+    assert outcome.status == 3
+    assert outcome.err.endswith("Hint: did you mean the command: minfer-run tokenize MODEL\n")

@@ -38,11 +38,21 @@ def find_model(reference: str, status: Status) -> Resolved:
         with progress_view("none" if status.is_quiet else "auto") as on_progress:
             resolved = resolve(reference, on_progress=on_progress)
     except ModelNotFoundError as error:
-        error.hint = _FOREIGN_WORDS.get(reference, error.hint)
+        error.hint = _FOREIGN_WORDS.get(reference) or _near_command(reference) or error.hint
         raise
     if not resolved.is_path_like:
         status.say(f"Model ready: {printable(str(resolved.path))}")
     return resolved
+
+
+def _near_command(word: str) -> str:
+    """The command that was meant, if the word is nearly one's name."""
+    from difflib import get_close_matches
+
+    from minfer.run.cli import COMMANDS
+
+    near = get_close_matches(word, [row.name for row in COMMANDS], n=1, cutoff=0.75)
+    return f"did you mean the command: minfer-run {near[0]} MODEL" if near else ""
 
 
 def open_path(

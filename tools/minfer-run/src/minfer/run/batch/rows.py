@@ -57,7 +57,9 @@ def read_rows(path: Path, params: GenerationParams, fingerprint: str) -> list[Ro
         with path.open("rb") as stream:
             lines = [line for line in stream if line.strip()]
     except OSError as error:
-        raise PromptRowError(f"the prompts {path} cannot be read: {error.strerror}") from None
+        raise PromptRowError(
+            f"the prompts {path} cannot be read: {error.strerror}", hint="check the path"
+        ) from None
     if not lines or len(lines) > _MAX_ROWS:
         raise PromptRowError(f"{path} has {len(lines)} prompts", hint=f"give 1 to {_MAX_ROWS}, one a line")
     return [
@@ -116,7 +118,9 @@ def n_answered(path: Path, rows: Sequence[Row]) -> int:
                 n, length = n + 1, length + len(line)
             stream.truncate(length)
     except OSError as error:
-        raise OtherOutputError(f"{path} cannot be read and written: {error.strerror}") from None
+        raise OtherOutputError(
+            f"{path} cannot be read and written: {error.strerror}", hint="choose another --out"
+        ) from None
     return n
 
 

@@ -64,7 +64,10 @@ def read_baseline(path: Path) -> dict[Key, tuple[float, ...]]:
         with path.open("rb") as stream:
             data = stream.read(_MAX_BYTES + 1)
     except OSError as error:
-        raise BaselineError(f"the baseline {path} cannot be read: {error.strerror}") from None
+        raise BaselineError(
+            f"the baseline {path} cannot be read: {error.strerror}",
+            hint="check the path; a baseline is what bench -o json or jsonl printed",
+        ) from None
     if len(data) > _MAX_BYTES:
         raise BaselineError(f"the baseline {path} holds more than {_MAX_BYTES >> 20} MiB")
     hint = "write it with: minfer-run bench MODEL -o json > FILE"
