@@ -122,8 +122,8 @@ def _environment() -> Iterator[dict[str, str]]:
 def _stop(settings: Settings) -> None:
     try:
         with connect(settings, may_start=False) as client:
-            client.leave(even_if_busy=True)
             pid = client.server().pid
+            client.leave(even_if_busy=True)
     except NoDaemonError:
         return
     deadline = time.monotonic() + 10

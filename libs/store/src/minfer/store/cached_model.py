@@ -41,7 +41,7 @@ class CachedModel:
         """True when no part of a split set is missing."""
         return not self.files.missing
 
-    @property
+    @cached_property
     def in_repository(self) -> FileSet:
         """The files with paths inside their Hub repository, which is what selectors speak of."""
         files = tuple(replace(file, path=file.path.split("/", 3)[3]) for file in self.files.files)
