@@ -7,8 +7,10 @@ import struct
 
 import pytest
 
+from minfer.engine.testing import TinyModel, tiny_model
+from minfer.engine.tokenizer import load_tokenizer, string_table
 from minfer.engine.tokenizer.string_table import PlainStringTable, StringTable, compiled, read_string_table
-from minfer.gguf import Metadata
+from minfer.gguf import Metadata, open_bytes
 
 
 def _span(strings: list[bytes]) -> bytes:
@@ -73,3 +75,13 @@ def test_lengths_that_lie_are_refused() -> None:
 def test_an_array_of_a_file() -> None:
     table = read_string_table(Metadata.of({"words": ["a", "b", "a"]}), "words")
     assert (len(table), table.get("a"), table[1]) == (3, 2, b"b")
+
+
+def test_without_the_extension_ids_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = open_bytes(tiny_model(TinyModel("llama"))).metadata
+    text = "<|im_start|>user\nA long word, é and 日本<|im_end|>"
+    expected = load_tokenizer(metadata).encode(text, add_special=True, parse_special=True)
+    monkeypatch.setattr(string_table, "compiled", None)
+    plain = load_tokenizer(metadata)
+    assert plain.encode(text, add_special=True, parse_special=True) == expected
+    assert plain.decode(expected, special=True).endswith(text)
