@@ -50,6 +50,16 @@ def test_unknown_fields_are_told_and_refused_when_strict() -> None:
     assert raised.value.param == "tempratur"
 
 
+def test_unknown_options_of_a_stream_too() -> None:
+    known = {"include_usage": True, "include_obfuscation": False}
+    assert read_sampling(_chat(stream_options=known), GenerationParams(), is_strict=True).warnings == ()
+    body = _chat(stream_options={**known, "include_usages": True})
+    (warning,) = read_sampling(body, GenerationParams(), is_strict=False).warnings
+    assert "stream_options.include_usages" in warning
+    with pytest.raises(UnknownFieldError):
+        read_sampling(body, GenerationParams(), is_strict=True)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

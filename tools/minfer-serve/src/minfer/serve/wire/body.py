@@ -61,9 +61,10 @@ class Body(BaseModel):
 class StreamOptions(BaseModel):
     """Options of a stream."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
+    model_config = ConfigDict(extra="allow", strict=True)
 
     include_usage: bool | None = Field(None, description="send token counts in a last chunk")
+    include_obfuscation: bool | None = Field(None, description="taken without effect")
 
 
 class GenerationBody(Body):
@@ -123,6 +124,9 @@ def read_sampling(body: Body, defaults: GenerationParams, *, is_strict: bool) ->
             values[name] = value
         else:
             warnings.append(_unknown(name, is_strict=is_strict))
+    options = getattr(body, "stream_options", None)
+    for name in (options.model_extra or {}) if options else ():
+        warnings.append(_unknown(f"stream_options.{name}", is_strict=is_strict))
     if "max_completion_tokens" in values:
         values.pop("max_tokens", None)  # the newer name wins
     return Sampling(_updated(defaults, values), tuple(warnings))
