@@ -134,25 +134,21 @@ static MF_AMX void gemm(const mf_span *span, const uint8_t *activations, int64_t
 /* Linux hands out the tile registers on request, for the process and the threads it starts. */
 int mf_amx_runs(void) {
     enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
-        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vnni"))
-        return 0;
+    if (!mf_avx512_runs()) return 0;
     unsigned a, b, c, d;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 24 & 3) != 3) return 0; /* AMX-TILE, AMX-INT8 */
     return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 
-/* Fewer do not pay for unpacking, which takes longer for the K types. */
-enum { LEAST_COLUMNS = 4, LEAST_COLUMNS_K = 9 };
+/* Fewer do not pay for unpacking into tiles. */
+enum { LEAST_COLUMNS = 9 };
 
 static void matmul(const mf_weight *weight, const void *activations, int64_t first, int64_t last, int64_t first_column,
                    int64_t last_column, const mf_output *out) {
     const mf_span span = {weight, out, first, last};
-    const int least = weight->activation == MF_ACTIVATION_Q8_K ? LEAST_COLUMNS_K : LEAST_COLUMNS;
-    if (last_column - first_column >= least && kernels_of(weight->type))
+    if (last_column - first_column >= LEAST_COLUMNS && kernels_of(weight->type))
         gemm(&span, (const uint8_t *)activations, first_column, last_column);
-    else mf_kernels_avx2.matmul(weight, activations, first, last, first_column, last_column, out);
+    else mf_kernels_avx512.matmul(weight, activations, first, last, first_column, last_column, out);
 }
 
 const mf_kernels mf_kernels_amx = {"amx", 256, mf_repack_panels, mf_avx2_quantize, matmul, mf_gather_row};

@@ -90,6 +90,7 @@ static int runs_here(const mf_kernels *kernels) {
         __builtin_cpu_init();
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     }
+    if (kernels == &mf_kernels_avx512) return mf_avx512_runs();
     if (kernels == &mf_kernels_amx) return mf_amx_runs();
 #endif
 #if defined(__aarch64__) && defined(__linux__)
@@ -100,7 +101,8 @@ static int runs_here(const mf_kernels *kernels) {
 }
 
 /* Fastest first. A table that was not built in has no functions. */
-static const mf_kernels *const tables[] = {&mf_kernels_amx, &mf_kernels_avx2, &mf_kernels_neon, &mf_kernels_scalar};
+static const mf_kernels *const tables[] = {&mf_kernels_amx, &mf_kernels_avx512, &mf_kernels_avx2, &mf_kernels_neon,
+                                          &mf_kernels_scalar};
 
 const mf_kernels *mf_kernels_at(int index) {
     for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)

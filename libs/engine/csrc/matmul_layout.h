@@ -135,11 +135,13 @@ static inline uint32_t mf_load32(const void *p) {
 /* The tables of the instruction sets; NULL where not built in. */
 extern const mf_kernels mf_kernels_scalar;
 extern const mf_kernels mf_kernels_avx2;
+extern const mf_kernels mf_kernels_avx512;
 extern const mf_kernels mf_kernels_amx;
 extern const mf_kernels mf_kernels_neon;
 
 /* Does this CPU have the tile registers, and does the kernel let this process use them? */
 int mf_amx_runs(void);
+int mf_avx512_runs(void);
 
 /* Shared by tables: repacking and gathering are bound by memory, not by arithmetic. */
 void mf_repack_panels(const mf_weight *weight, const void *source, const int32_t *order, int64_t first, int64_t last);

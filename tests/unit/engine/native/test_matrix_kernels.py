@@ -30,7 +30,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_c(tmp_path_factory.mktemp("kernels") / "kernels.so", ["-O2", "-shared", "-fPIC"])
 
 
-@pytest.fixture(params=["scalar", "avx2", "amx", "neon"])
+@pytest.fixture(params=["scalar", "avx2", "avx512", "amx", "neon"])
 def library(request: pytest.FixtureRequest, built: Path) -> Library:
     loaded = Library(built, request.param)
     if not loaded.available:

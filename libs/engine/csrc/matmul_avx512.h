@@ -1,0 +1,71 @@
+/* What the AVX-512 files share. Sixteen rows at a time: the words of two panels, one above the other. */
+#ifndef MINFER_MATMUL_AVX512_H
+#define MINFER_MATMUL_AVX512_H
+
+#include "matmul_avx2.h"
+
+#if MF_HAVE_AVX2
+
+#define MF_AVX512_TARGET "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"
+#define MF_AVX512 __attribute__((target(MF_AVX512_TARGET)))
+#define MF_AVX512_INLINE static inline __attribute__((always_inline, target(MF_AVX512_TARGET)))
+
+/* Columns that share one reading of the weights: 8 integer sums, 8 results and 8 minima fit 32 registers. */
+enum { MF_WIDE_ROWS = 16, MF_WIDE_COLUMNS = 8 };
+
+/* Panels [first, last) times columns [first_column, last_column): of quantized types. */
+void mf_avx512_gemm(const mf_span *span, const uint8_t *activations, int64_t first_column, int64_t last_column);
+void mf_avx512_gemm_k(const mf_span *span, const uint8_t *activations, int64_t first_column, int64_t last_column);
+
+/* Two panels, of which the second may be the first again. */
+typedef struct mf_panel_pair {
+    const uint8_t *low, *high;
+} mf_panel_pair;
+
+MF_AVX512_INLINE mf_panel_pair mf_pair_of(const mf_span *span, int64_t panel) {
+    const uint8_t *low = mf_panel(span->weight, panel);
+    return (mf_panel_pair){low, panel + 1 < span->last ? low + span->weight->panel_bytes : low};
+}
+
+MF_AVX512_INLINE __m512i mf_wide(const mf_panel_pair *pair, int64_t at) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512(mf_load(pair->low + at)), mf_load(pair->high + at), 1);
+}
+
+MF_AVX512_INLINE __m512 mf_wide_halves(const mf_panel_pair *pair, int64_t at) {
+    const __m256i both = _mm256_inserti128_si256(
+        _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(pair->low + at))),
+        _mm_loadu_si128((const __m128i *)(pair->high + at)), 1);
+    return _mm512_cvtph_ps(both);
+}
+
+/* One column's results of the rows of a pair of panels that exist. */
+MF_AVX512_INLINE void mf_wide_emit(const mf_span *span, int64_t panel, int64_t column, __m512 result) {
+    const mf_output *out = span->out;
+    const int64_t row = panel * MF_PANEL_ROWS, left = span->weight->rows - row;
+    const int64_t most = panel + 1 < span->last ? MF_WIDE_ROWS : MF_PANEL_ROWS, rows = left < most ? left : most;
+    const __mmask16 mask = (__mmask16)((1u << rows) - 1);
+    float *data = out->data + column * out->stride + row;
+    if (out->bias) result = _mm512_add_ps(result, _mm512_maskz_loadu_ps(mask, out->bias + row));
+    if (out->accumulate) result = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, data), result);
+    _mm512_mask_storeu_ps(data, mask, result);
+}
+
+/* Four activations of a column, or a pair of sums, in every lane. */
+MF_AVX512_INLINE __m512i mf_wide_word(const void *p) { return _mm512_set1_epi32((int32_t)mf_load32(p)); }
+
+
+/* Runs `call(n)` with n a constant. */
+#define MF_FOR_COLUMNS(n, call) \
+    switch (n) { \
+    case 1: call(1); break; \
+    case 2: call(2); break; \
+    case 3: call(3); break; \
+    case 4: call(4); break; \
+    case 5: call(5); break; \
+    case 6: call(6); break; \
+    case 7: call(7); break; \
+    default: call(8); break; \
+    }
+
+#endif
+#endif

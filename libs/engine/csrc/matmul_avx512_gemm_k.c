@@ -1,0 +1,149 @@
+/* Up to eight columns at a time times the K types. */
+#include "matmul_avx512.h"
+
+#if MF_HAVE_AVX2
+
+typedef struct columns {
+    const int8_t *q;
+    int64_t stride, d, pairs16, pairs32; /* bytes: from column to column, and from a column's q to its planes */
+} columns;
+
+MF_AVX512_INLINE const void *plane(const columns *x, int64_t offset, int c, int64_t entry) {
+    return (const uint8_t *)x->q + c * x->stride + offset + 4 * entry;
+}
+
+/* Scales of sub-blocks 2p and 2p + 1 of every row, 16 bits each. */
+MF_AVX512_INLINE __m512i scale_pair(const mf_panel_pair *w, int64_t at) {
+    const __m256i bytes = _mm256_inserti128_si256(
+        _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(w->low + at))),
+        _mm_loadu_si128((const __m128i *)(w->high + at)), 1);
+    return _mm512_cvtepi8_epi16(bytes);
+}
+
+/* The even or the odd of each pair, as 32 bits or in both 16-bit halves. */
+MF_AVX512_INLINE __m512i even32(__m512i x) { return _mm512_srai_epi32(_mm512_slli_epi32(x, 16), 16); }
+MF_AVX512_INLINE __m512i odd32(__m512i x) { return _mm512_srai_epi32(x, 16); }
+MF_AVX512_INLINE __m512i both_even(__m512i x) { return _mm512_mask_blend_epi16(0xaaaaaaaau, x, _mm512_slli_epi32(x, 16)); }
+MF_AVX512_INLINE __m512i both_odd(__m512i x) { return _mm512_mask_blend_epi16(0x55555555u, x, _mm512_srli_epi32(x, 16)); }
+
+/* Weights 4g to 4g + 3 of sub-block s. */
+MF_AVX512_INLINE __m512i group(int type, const mf_panel_pair *w, int64_t quants, int s, int g) {
+    if (type == MF_Q6_K) {
+        const int half = s / 4, part = s % 4;
+        const __m512i x = mf_wide(w, quants + 512 * half + 256 * (part % 2) + 32 * g);
+        const __m512i high = mf_wide(w, quants + 1024 + 256 * half + 32 * g);
+        const __m512i v = _mm512_and_si512(part < 2 ? x : _mm512_srli_epi16(x, 4), _mm512_set1_epi8(15));
+        const __m512i at = part < 2 ? _mm512_slli_epi16(high, 4 - 2 * part) : _mm512_srli_epi16(high, 2 * part - 4);
+        return _mm512_ternarylogic_epi32(v, at, _mm512_set1_epi8(48), 0xf8); /* v | at & 48 */
+    }
+    const __m512i x = mf_wide(w, quants + 256 * (s / 2) + 32 * g);
+    const __m512i v = _mm512_and_si512(s % 2 ? _mm512_srli_epi16(x, 4) : x, _mm512_set1_epi8(15));
+    if (type == MF_Q4_K) return v;
+    const __m512i high = mf_wide(w, quants + 1024 + 32 * g);
+    const __m512i at = s < 4 ? _mm512_slli_epi16(high, 4 - s) : _mm512_srli_epi16(high, s - 4);
+    return _mm512_ternarylogic_epi32(v, at, _mm512_set1_epi8(16), 0xf8);
+}
+
+/* Groups [g, g + groups) of sub-block s, scaled, onto the block's sums. */
+MF_AVX512_INLINE void add_groups(int type, int n, const mf_panel_pair *w, int64_t quants, int s, int first, int groups,
+                                 __m512i scale, const columns *x, int64_t b, __m512i total[MF_WIDE_COLUMNS]) {
+    const int8_t *q = x->q + MF_BLOCK_K * b + MF_BLOCK * s;
+    __m512i dot[MF_WIDE_COLUMNS];
+    MF_UNROLL for (int c = 0; c < n; c++) {
+        dot[c] = _mm512_setzero_si512();
+        if (type == MF_Q6_K)
+            dot[c] = _mm512_dpwssd_epi32(dot[c], _mm512_set1_epi16(-32),
+                                         mf_wide_word(plane(x, x->pairs16, c, 16 * b + 2 * s + first / 4)));
+    }
+    MF_UNROLL for (int g = first; g < first + groups; g++) {
+        const __m512i v = group(type, w, quants, s, g);
+        MF_UNROLL for (int c = 0; c < n; c++)
+            dot[c] = _mm512_dpbusd_epi32(dot[c], v, mf_wide_word(q + c * x->stride + 4 * g));
+    }
+    MF_UNROLL for (int c = 0; c < n; c++) total[c] = _mm512_add_epi32(total[c], _mm512_mullo_epi32(dot[c], scale));
+}
+
+/* d times the block's sums. */
+MF_AVX512_INLINE void add_scaled(int n, __m512 d, const __m512i total[MF_WIDE_COLUMNS], const columns *x, int64_t b,
+                                 __m512 acc[MF_WIDE_COLUMNS]) {
+    MF_UNROLL for (int c = 0; c < n; c++) {
+        const __m512 dx = _mm512_set1_ps(*(const float *)plane(x, x->d, c, b));
+        acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), _mm512_cvtepi32_ps(total[c]), acc[c]);
+    }
+}
+
+MF_AVX512_INLINE void take_minima(int n, const mf_panel_pair *w, int64_t scales, const columns *x, int64_t b,
+                                  __m512 acc[MF_WIDE_COLUMNS]) {
+    __m512i total[MF_WIDE_COLUMNS];
+    MF_UNROLL for (int c = 0; c < n; c++) total[c] = _mm512_setzero_si512();
+    MF_UNROLL for (int p = 0; p < MF_PAIRS_K; p++) {
+        const __m512i both = scale_pair(w, scales + MF_K_MIN + 16 * p);
+        const __m512i even = both_even(both), odd = both_odd(both);
+        MF_UNROLL for (int c = 0; c < n; c++) {
+            const int32_t *pairs = (const int32_t *)plane(x, x->pairs32, c, 8 * b + 2 * p);
+            total[c] = _mm512_dpwssd_epi32(total[c], even, _mm512_set1_epi32(pairs[0]));
+            total[c] = _mm512_dpwssd_epi32(total[c], odd, _mm512_set1_epi32(pairs[1]));
+        }
+    }
+    const __m512 dmin = mf_wide_halves(w, scales + MF_K_DMIN);
+    MF_UNROLL for (int c = 0; c < n; c++) {
+        const __m512 dx = _mm512_set1_ps(*(const float *)plane(x, x->d, c, b));
+        acc[c] = _mm512_fnmadd_ps(_mm512_mul_ps(dmin, dx), _mm512_cvtepi32_ps(total[c]), acc[c]);
+    }
+}
+
+/* One pair of panels times n columns. */
+MF_AVX512_INLINE void pair(int type, int n, const mf_span *span, int64_t panel, const columns *x, int64_t column) {
+    const int quant_bytes = type == MF_Q4_K ? 1024 : type == MF_Q5_K ? 1280 : 1536;
+    const int scale_bytes = type == MF_Q6_K ? MF_Q6K_SCALE_BYTES : MF_K_SCALE_BYTES;
+    const int part = 2 * (quant_bytes + scale_bytes) / MF_PAIRS_K;
+    const int64_t blocks = span->weight->k / MF_BLOCK_K;
+    const mf_panel_pair w = mf_pair_of(span, panel);
+    __m512 acc[MF_WIDE_COLUMNS];
+    MF_UNROLL for (int c = 0; c < n; c++) acc[c] = _mm512_setzero_ps();
+    for (int64_t b = 0; b < blocks; b++) {
+        const int64_t quants = b * quant_bytes, scales = blocks * quant_bytes + b * scale_bytes;
+        __m512i total[MF_WIDE_COLUMNS];
+        MF_UNROLL for (int c = 0; c < n; c++) total[c] = _mm512_setzero_si512();
+        MF_UNROLL for (int p = 0; p < 8; p++) {
+            if (p % 2 == 0) mf_prefetch(w.low + (4 * b + p / 2) * part, part);
+            if (type == MF_Q6_K) {
+                const __m512i scale = scale_pair(&w, scales + MF_Q6K_SCALE + 16 * p);
+                add_groups(type, n, &w, quants, p, 0, 4, even32(scale), x, b, total);
+                add_groups(type, n, &w, quants, p, 4, 4, odd32(scale), x, b, total);
+            } else {
+                const __m512i scale = scale_pair(&w, scales + MF_K_SCALE + 16 * (p / 2));
+                add_groups(type, n, &w, quants, p, 0, 8, p % 2 ? odd32(scale) : even32(scale), x, b, total);
+            }
+        }
+        add_scaled(n, mf_wide_halves(&w, scales), total, x, b, acc);
+        if (type != MF_Q6_K) take_minima(n, &w, scales, x, b, acc);
+    }
+    MF_UNROLL for (int c = 0; c < n; c++) mf_wide_emit(span, panel, column + c, acc[c]);
+}
+
+MF_AVX512_INLINE void gemm(int type, const mf_span *span, const uint8_t *activations, int64_t first, int64_t last) {
+    const int64_t k = span->weight->k, stride = mf_activation_bytes(MF_ACTIVATION_Q8_K, k);
+    const int64_t groups = (last - first + MF_WIDE_COLUMNS - 1) / MF_WIDE_COLUMNS;
+    const mf_column one = mf_column_of(MF_ACTIVATION_Q8_K, k, activations);
+    columns x = {one.q, stride, (const int8_t *)one.d - one.q, (const int8_t *)one.pairs16 - one.q,
+                 (const int8_t *)one.pairs32 - one.q};
+    for (int64_t p = span->first; p < span->last; p += 2)
+        for (int64_t i = 0; i < groups; i++) {
+            const int64_t column = first + (last - first) * i / groups, end = first + (last - first) * (i + 1) / groups;
+            x.q = one.q + column * stride;
+#define CALL(n) pair(type, n, span, p, &x, column)
+            MF_FOR_COLUMNS(end - column, CALL)
+#undef CALL
+        }
+}
+
+MF_AVX512 void mf_avx512_gemm_k(const mf_span *span, const uint8_t *activations, int64_t first, int64_t last) {
+    switch (span->weight->type) {
+    case MF_Q4_K: gemm(MF_Q4_K, span, activations, first, last); break;
+    case MF_Q5_K: gemm(MF_Q5_K, span, activations, first, last); break;
+    default: gemm(MF_Q6_K, span, activations, first, last); break;
+    }
+}
+
+#endif
