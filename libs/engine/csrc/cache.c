@@ -24,6 +24,7 @@ mf_cache *mf_cache_new(const mf_cache_group *groups, int32_t n_groups, const int
         store->block_bytes = mf_cache_block_bytes(&groups[g]);
         store->n_bytes = store->block_bytes * n_blocks[g] * groups[g].n_slots;
         store->data = mf_pages_new(store->n_bytes);
+        mf_pages_prefer_large(store->data, store->n_bytes);
         if (!store->data) {
             mf_cache_free(cache);
             return NULL;

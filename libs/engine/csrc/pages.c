@@ -15,6 +15,14 @@ void *mf_pages_new(int64_t n_bytes) {
     return pages == MAP_FAILED ? NULL : pages;
 }
 
+void mf_pages_prefer_large(void *pages, int64_t n_bytes) {
+#if defined(__linux__)
+    if (pages && n_bytes >= 2 * LARGE) madvise(pages, (size_t)n_bytes, MADV_HUGEPAGE); /* a wish: no matter if refused */
+#else
+    (void)pages, (void)n_bytes;
+#endif
+}
+
 void mf_pages_free(void *pages, int64_t n_bytes) {
     if (pages) munmap(pages, (size_t)(n_bytes <= 0 ? 1 : n_bytes));
 }

@@ -8,9 +8,12 @@
 void *mf_pages_new(int64_t n_bytes);
 void mf_pages_free(void *pages, int64_t n_bytes);
 
-/* Conversion in progress: at most one large page at a time, paid out of a small share of the time of steps.
- * Weights that stream past are read up to a fifth faster from large pages, but asking for them at load would
- * make the first token wait for the system to clear or find them. */
+/* Ask for large pages as the memory is first touched. What streams past is read a fifth to two fifths faster from them;
+ * not for memory of which only little is used. */
+void mf_pages_prefer_large(void *pages, int64_t n_bytes);
+
+/* Conversion of what did not get large pages at once: at most one at a time, paid out of a small share of the time of
+ * steps, as finding one can take the system long. */
 typedef struct {
     uint8_t *next, *end;
     int64_t credit; /* nanoseconds that may be spent */

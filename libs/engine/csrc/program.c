@@ -59,6 +59,7 @@ const char *mf_program_isa(const mf_program *program) { return program->kernels-
 int mf_program_reserve(mf_program *p, int64_t weight_bytes, int32_t n_matrices, int32_t n_vectors) {
     p->weight_bytes = weight_bytes;
     p->weights = mf_pages_new(weight_bytes);
+    mf_pages_prefer_large(p->weights, weight_bytes);
     p->matrices = calloc((size_t)n_matrices + 1, sizeof *p->matrices);
     p->vectors = calloc((size_t)n_vectors + 1, sizeof *p->vectors);
     p->n_matrices = n_matrices;
