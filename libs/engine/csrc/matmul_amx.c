@@ -69,51 +69,61 @@ static mf_amx_input input_at(const chunk *c, int tile, int64_t block) {
     return in;
 }
 
-static MF_AMX void emit(const mf_span *span, int64_t panel, int slots, int64_t column, const chunk *c) {
-    const mf_output *out = span->out;
+/* A pair of panels, of which the second may be the first again, and the rows of it that exist. */
+typedef struct pair {
+    int64_t panel[2], row;
+    int rows;
+} pair;
+
+static pair pair_at(const mf_span *span, int64_t panel) {
+    const int is_single = panel + 1 == span->last;
     const int64_t row = panel * MF_PANEL_ROWS, left = span->weight->rows - row;
-    const int rows = (int)(left < slots * MF_PANEL_ROWS ? left : slots * MF_PANEL_ROWS);
-    const __mmask16 mask = (__mmask16)((1u << rows) - 1);
+    const int most = is_single ? MF_PANEL_ROWS : MF_AMX_ROWS;
+    return (pair){{panel, is_single ? panel : panel + 1}, row, left < most ? (int)left : most};
+}
+
+static MF_AMX void emit(const mf_span *span, const pair *pair, int64_t column, int columns, const mf_amx_sums *sums) {
+    const mf_output *out = span->out;
+    const __mmask16 mask = (__mmask16)((1u << pair->rows) - 1);
     const int has_minimum = mf_has_minimum(span->weight->type);
-    const __m512 bias = out->bias ? _mm512_maskz_loadu_ps(mask, out->bias + row) : _mm512_setzero_ps();
-    for (int i = 0; i < c->columns; i++) {
-        const mf_amx_sums *sums = &c->sums[i / MF_AMX_COLUMNS];
-        float *data = out->data + (column + i) * out->stride + row;
-        __m512 result = sums->acc[i % MF_AMX_COLUMNS];
-        if (has_minimum) result = _mm512_add_ps(result, sums->minimum[i % MF_AMX_COLUMNS]);
+    const __m512 bias = out->bias ? _mm512_maskz_loadu_ps(mask, out->bias + pair->row) : _mm512_setzero_ps();
+    for (int i = 0; i < columns; i++) {
+        float *data = out->data + (column + i) * out->stride + pair->row;
+        __m512 result = sums->acc[i];
+        if (has_minimum) result = _mm512_add_ps(result, sums->minimum[i]);
         if (out->bias) result = _mm512_add_ps(result, bias);
         if (out->accumulate) result = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, data), result);
         _mm512_mask_storeu_ps(data, mask, result);
     }
 }
 
-/* Two panels (or one twice) times all columns of the chunk. */
-static MF_AMX void run_panels(const int64_t panel[2], chunk *c) {
+/* Two panels times all columns of the chunk. The sums of a tile wait in memory only when k takes several passes. */
+static MF_AMX void run_panels(const mf_span *span, const pair *pair, chunk *c, int64_t column) {
     const mf_weight *w = c->weight;
     const mf_format *format = mf_format_of(w->type);
     const int64_t blocks = w->k / format->block, most = c->kernels->pass_blocks, passes = (blocks + most - 1) / most;
-    const int tiles = (c->columns + MF_AMX_COLUMNS - 1) / MF_AMX_COLUMNS;
     _Alignas(64) uint8_t scratch[MF_AMX_PASS_BYTES];
-    memset(c->sums, 0, sizeof c->sums[0] * (size_t)tiles);
     for (int64_t p = 0; p < passes; p++) {
         const int64_t begin = blocks * p / passes, end = blocks * (p + 1) / passes;
         for (int slot = 0; slot < 2; slot++) {
-            const uint8_t *quants = mf_panel(w, panel[slot]), *scales = quants + blocks * format->quant_bytes;
+            const uint8_t *quants = mf_panel(w, pair->panel[slot]), *scales = quants + blocks * format->quant_bytes;
             c->kernels->unpack(quants + begin * format->quant_bytes, scales + begin * format->scale_bytes,
                                (int)(end - begin), slot, scratch);
         }
-        for (int t = 0; t < tiles; t++) {
+        for (int t = 0; t * MF_AMX_COLUMNS < c->columns; t++) {
             const mf_amx_input in = input_at(c, t, begin);
-            c->kernels->tile(scratch, (int)(end - begin), &in, &c->sums[t]);
+            mf_amx_sums *sums = &c->sums[passes > 1 ? t : 0];
+            if (p == 0) memset(sums, 0, sizeof *sums);
+            c->kernels->tile(scratch, (int)(end - begin), &in, sums);
+            if (p + 1 == passes) emit(span, pair, column + t * MF_AMX_COLUMNS, in.columns, sums);
         }
     }
 }
 
 static MF_AMX void run_chunk(const mf_span *span, chunk *c, int64_t column) {
     for (int64_t p = span->first; p < span->last; p += 2) {
-        const int64_t panel[2] = {p, p + 1 < span->last ? p + 1 : p};
-        run_panels(panel, c);
-        emit(span, p, panel[1] == p ? 1 : 2, column, c);
+        const pair pair = pair_at(span, p);
+        run_panels(span, &pair, c, column);
     }
 }
 
