@@ -97,6 +97,11 @@ static MF_AMX void emit(const mf_span *span, const pair *pair, int64_t column, i
     }
 }
 
+/* Results lie a row of the output apart: their cache lines are asked for while the tile is worked on. */
+static void ask_for_results(const mf_output *out, const pair *pair, int64_t column, int columns) {
+    for (int i = 0; i < columns; i++) __builtin_prefetch(out->data + (column + i) * out->stride + pair->row, 1);
+}
+
 /* Two panels times all columns of the chunk. The sums of a tile wait in memory only when k takes several passes. */
 static MF_AMX void run_panels(const mf_span *span, const pair *pair, chunk *c, int64_t column) {
     const mf_weight *w = c->weight;
@@ -114,6 +119,7 @@ static MF_AMX void run_panels(const mf_span *span, const pair *pair, chunk *c, i
             const mf_amx_input in = input_at(c, t, begin);
             mf_amx_sums *sums = &c->sums[passes > 1 ? t : 0];
             if (p == 0) memset(sums, 0, sizeof *sums);
+            if (p + 1 == passes) ask_for_results(span->out, pair, column + t * MF_AMX_COLUMNS, in.columns);
             c->kernels->tile(scratch, (int)(end - begin), &in, sums);
             if (p + 1 == passes) emit(span, pair, column + t * MF_AMX_COLUMNS, in.columns, sums);
         }
