@@ -1,4 +1,9 @@
-"""The rival: programs of a natively built llama.cpp, found through LLAMA_CPP_BIN."""
+"""The rival: programs of a natively built llama.cpp, found through LLAMA_CPP_BIN.
+
+On a CPU with AMX a build by gcc 12 ends with an illegal instruction: its _tile_loadconfig names only 8
+bytes of the configuration, and the stores to the others are dropped. An empty asm with a "memory" clobber
+before that call in ggml-cpu/amx/mmq.cpp mends it.
+"""
 
 from __future__ import annotations
 
