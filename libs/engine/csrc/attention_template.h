@@ -128,14 +128,8 @@ static void KV_NAME(weigh_group)(const mf_attend_chunk *c, int64_t slice, int ro
 }
 
 static void KV_NAME(attend)(const mf_attend_chunk *c) {
-    int begin = MF_CHUNK_POSITIONS, end = 0;
-    for (int r = 0; r < c->n_rows; r++) {
-        if (c->first[r] >= c->last[r]) continue;
-        if (c->first[r] < begin) begin = c->first[r];
-        if (c->last[r] > end) end = c->last[r];
-    }
-    memset(c->values, 0, sizeof(float) * (size_t)(c->n_rows * c->kind->dv_padded));
-    if (begin >= end) return;
+    int begin, end;
+    if (!begin_chunk(c, &begin, &end)) return;
     for (int row = 0; row < c->n_rows; row += 6) {
         int rows = c->n_rows - row < 6 ? c->n_rows - row : 6;
         KV_NAME(score_rows)(rows, c, row, begin / 16, (end + 15) / 16);

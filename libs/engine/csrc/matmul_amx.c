@@ -69,49 +69,31 @@ static mf_amx_input input_at(const chunk *c, int tile, int64_t block) {
     return in;
 }
 
-/* A pair of panels, of which the second may be the first again, and the rows of it that exist. */
-typedef struct pair {
-    int64_t panel[2], row;
-    int rows;
-} pair;
-
-static pair pair_at(const mf_span *span, int64_t panel) {
-    const int is_single = panel + 1 == span->last;
-    const int64_t row = panel * MF_PANEL_ROWS, left = span->weight->rows - row;
-    const int most = is_single ? MF_PANEL_ROWS : MF_AMX_ROWS;
-    return (pair){{panel, is_single ? panel : panel + 1}, row, left < most ? (int)left : most};
-}
-
-static MF_AMX void emit(const mf_span *span, const pair *pair, int64_t column, int columns, const mf_amx_sums *sums) {
-    const mf_output *out = span->out;
-    const __mmask16 mask = (__mmask16)((1u << pair->rows) - 1);
+static MF_AMX void emit(const mf_span *span, int64_t panel, int64_t column, int columns, const mf_amx_sums *sums) {
     const int has_minimum = mf_has_minimum(span->weight->type);
-    const __m512 bias = out->bias ? _mm512_maskz_loadu_ps(mask, out->bias + pair->row) : _mm512_setzero_ps();
     for (int i = 0; i < columns; i++) {
-        float *data = out->data + (column + i) * out->stride + pair->row;
-        __m512 result = sums->acc[i];
-        if (has_minimum) result = _mm512_add_ps(result, sums->minimum[i]);
-        if (out->bias) result = _mm512_add_ps(result, bias);
-        if (out->accumulate) result = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, data), result);
-        _mm512_mask_storeu_ps(data, mask, result);
+        const __m512 result = has_minimum ? _mm512_add_ps(sums->acc[i], sums->minimum[i]) : sums->acc[i];
+        mf_wide_emit(span, panel, column + i, result);
     }
 }
 
 /* Results lie a row of the output apart: their cache lines are asked for while the tile is worked on. */
-static void ask_for_results(const mf_output *out, const pair *pair, int64_t column, int columns) {
-    for (int i = 0; i < columns; i++) __builtin_prefetch(out->data + (column + i) * out->stride + pair->row, 1);
+static void ask_for_results(const mf_output *out, int64_t panel, int64_t column, int columns) {
+    for (int i = 0; i < columns; i++)
+        __builtin_prefetch(out->data + (column + i) * out->stride + panel * MF_PANEL_ROWS, 1);
 }
 
 /* Two panels times all columns of the chunk. The sums of a tile wait in memory only when k takes several passes. */
-static MF_AMX void run_panels(const mf_span *span, const pair *pair, chunk *c, int64_t column) {
+static MF_AMX void run_panels(const mf_span *span, int64_t panel, chunk *c, int64_t column) {
     const mf_weight *w = c->weight;
     const mf_format *format = mf_format_of(w->type);
     const int64_t blocks = w->k / format->block, most = c->kernels->pass_blocks, passes = (blocks + most - 1) / most;
+    const mf_panel_pair pair = mf_pair_of(span, panel);
     _Alignas(64) uint8_t scratch[MF_AMX_PASS_BYTES];
     for (int64_t p = 0; p < passes; p++) {
         const int64_t begin = blocks * p / passes, end = blocks * (p + 1) / passes;
         for (int slot = 0; slot < 2; slot++) {
-            const uint8_t *quants = mf_panel(w, pair->panel[slot]), *scales = quants + blocks * format->quant_bytes;
+            const uint8_t *quants = slot ? pair.high : pair.low, *scales = quants + blocks * format->quant_bytes;
             c->kernels->unpack(quants + begin * format->quant_bytes, scales + begin * format->scale_bytes,
                                (int)(end - begin), slot, scratch);
         }
@@ -119,18 +101,15 @@ static MF_AMX void run_panels(const mf_span *span, const pair *pair, chunk *c, i
             const mf_amx_input in = input_at(c, t, begin);
             mf_amx_sums *sums = &c->sums[passes > 1 ? t : 0];
             if (p == 0) memset(sums, 0, sizeof *sums);
-            if (p + 1 == passes) ask_for_results(span->out, pair, column + t * MF_AMX_COLUMNS, in.columns);
+            if (p + 1 == passes) ask_for_results(span->out, panel, column + t * MF_AMX_COLUMNS, in.columns);
             c->kernels->tile(scratch, (int)(end - begin), &in, sums);
-            if (p + 1 == passes) emit(span, pair, column + t * MF_AMX_COLUMNS, in.columns, sums);
+            if (p + 1 == passes) emit(span, panel, column + t * MF_AMX_COLUMNS, in.columns, sums);
         }
     }
 }
 
 static MF_AMX void run_chunk(const mf_span *span, chunk *c, int64_t column) {
-    for (int64_t p = span->first; p < span->last; p += 2) {
-        const pair pair = pair_at(span, p);
-        run_panels(span, &pair, c, column);
-    }
+    for (int64_t p = span->first; p < span->last; p += 2) run_panels(span, p, c, column);
 }
 
 static MF_AMX void gemm(const mf_span *span, const uint8_t *activations, int64_t first_column, int64_t last_column) {

@@ -6,16 +6,16 @@
 #ifndef MINFER_MATMUL_AMX_H
 #define MINFER_MATMUL_AMX_H
 
-#include "matmul_avx2.h"
+#include "matmul_avx512.h"
 
 #if MF_HAVE_AVX2 && defined(__linux__) && (__GNUC__ >= 11 || __clang_major__ >= 11) /* whose assembler knows tiles */
 #define MF_HAVE_AMX 1
 
-#define MF_AMX_TARGET "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,amx-tile,amx-int8"
+#define MF_AMX_TARGET MF_AVX512_TARGET ",amx-tile,amx-int8"
 #define MF_AMX __attribute__((target(MF_AMX_TARGET)))
 #define MF_AMX_INLINE static inline __attribute__((always_inline, target(MF_AMX_TARGET)))
 
-enum { MF_AMX_ROWS = 16, MF_AMX_COLUMNS = 16, MF_AMX_PASS_BYTES = 40 * 1024 };
+enum { MF_AMX_ROWS = MF_WIDE_ROWS, MF_AMX_COLUMNS = 16, MF_AMX_PASS_BYTES = 40 * 1024 };
 
 /* Tile registers: activations and two tiles of sums of 16 columns, and the same of what remains of a chunk's columns. */
 enum { MF_AMX_WEIGHTS = 0, MF_AMX_WHOLE = 1, MF_AMX_REST = 4, MF_AMX_MORE_WEIGHTS = 7 };

@@ -13,9 +13,6 @@
 /* Columns that share one reading of the weights: 8 integer sums, 8 results and 8 minima fit 32 registers. */
 enum { MF_WIDE_ROWS = 16, MF_WIDE_COLUMNS = 8 };
 
-/* Panels [first, last) times columns [first_column, last_column): of quantized types. */
-void mf_avx512_gemm(const mf_span *span, const uint8_t *activations, int64_t first_column, int64_t last_column);
-void mf_avx512_gemm_k(const mf_span *span, const uint8_t *activations, int64_t first_column, int64_t last_column);
 
 /* Two panels, of which the second may be the first again. */
 typedef struct mf_panel_pair {
@@ -53,6 +50,28 @@ MF_AVX512_INLINE void mf_wide_emit(const mf_span *span, int64_t panel, int64_t c
 /* Four activations of a column, or a pair of sums, in every lane. */
 MF_AVX512_INLINE __m512i mf_wide_word(const void *p) { return _mm512_set1_epi32((int32_t)mf_load32(p)); }
 
+
+/* Planes of the columns of a group: bytes from column to column, and from a column's q to its planes. Those that a kind
+ * of activation does not have are not used. */
+typedef struct mf_wide_columns {
+    const int8_t *q;
+    int64_t stride, d, s, pairs, pairs16, pairs32;
+} mf_wide_columns;
+
+/* Entry of 4 bytes of a column's plane. */
+MF_AVX512_INLINE const void *mf_wide_plane(const mf_wide_columns *x, int64_t plane, int c, int64_t entry) {
+    return (const uint8_t *)x->q + c * x->stride + plane + 4 * entry;
+}
+
+/* One pair of panels times n columns. */
+typedef void (*mf_wide_pair)(int n, const mf_span *span, int64_t panel, const mf_wide_columns *x, int64_t column);
+
+/* Of a type with a scale per 32 weights, and of a K type. */
+mf_wide_pair mf_avx512_pair(int type);
+mf_wide_pair mf_avx512_pair_k(int type);
+
+/* All pairs of panels of the span times columns [first, last), in groups of up to eight. */
+void mf_avx512_run(mf_wide_pair pair, const mf_span *span, const uint8_t *activations, int64_t first, int64_t last);
 
 /* Runs `call(n)` with n a constant. */
 #define MF_FOR_COLUMNS(n, call) \

@@ -4,16 +4,6 @@
 
 #if MF_HAVE_AVX2
 
-/* Planes of the columns of a group. */
-typedef struct columns {
-    const int8_t *q;
-    int64_t stride, d, s, pairs; /* bytes: from column to column, and from a column's q to its planes */
-} columns;
-
-MF_AVX512_INLINE const void *plane(const columns *x, int64_t offset, int c, int64_t block) {
-    return (const uint8_t *)x->q + c * x->stride + offset + 4 * block;
-}
-
 /* What is taken off the unsigned weights. */
 MF_AVX512_INLINE int offset_of(int type) { return type == MF_Q8_0 ? 128 : type == MF_Q5_0 ? 16 : type == MF_Q4_0 ? 8 : 0; }
 
@@ -26,7 +16,7 @@ MF_AVX512_INLINE __m512i group(int type, int g, __m512i x, __m512i high) {
     return _mm512_ternarylogic_epi32(v, at, _mm512_set1_epi8(16), 0xf8); /* v | at & 16 */
 }
 
-MF_AVX512_INLINE void block(int type, int n, const mf_panel_pair *w, int64_t quants, int64_t scales, const columns *x,
+MF_AVX512_INLINE void block(int type, int n, const mf_panel_pair *w, int64_t quants, int64_t scales, const mf_wide_columns *x,
                             int64_t b, __m512 acc[MF_WIDE_COLUMNS], __m512 minimum[MF_WIDE_COLUMNS]) {
     const __m512i minus = _mm512_set1_epi16((short)-offset_of(type));
     const __m512i high = mf_has_fifth_bit(type) ? mf_wide(w, quants + 128) : _mm512_setzero_si512();
@@ -34,7 +24,7 @@ MF_AVX512_INLINE void block(int type, int n, const mf_panel_pair *w, int64_t qua
     __m512i dot[MF_WIDE_COLUMNS];
     MF_UNROLL for (int c = 0; c < n; c++) {
         dot[c] = _mm512_setzero_si512();
-        if (offset_of(type)) dot[c] = _mm512_dpwssd_epi32(dot[c], minus, mf_wide_word(plane(x, x->pairs, c, b)));
+        if (offset_of(type)) dot[c] = _mm512_dpwssd_epi32(dot[c], minus, mf_wide_word(mf_wide_plane(x, x->pairs, c, b)));
     }
     MF_UNROLL for (int i = 0; i < 8; i++) {
         const int g = type == MF_Q8_0 ? i : i / 2 + i % 2 * 4; /* the two nibbles of a word one after the other */
@@ -44,17 +34,17 @@ MF_AVX512_INLINE void block(int type, int n, const mf_panel_pair *w, int64_t qua
     }
     const __m512 d = mf_wide_halves(w, scales);
     MF_UNROLL for (int c = 0; c < n; c++) {
-        const __m512 dx = _mm512_set1_ps(*(const float *)plane(x, x->d, c, b));
+        const __m512 dx = _mm512_set1_ps(*(const float *)mf_wide_plane(x, x->d, c, b));
         acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), _mm512_cvtepi32_ps(dot[c]), acc[c]);
     }
     if (!mf_has_minimum(type)) return;
     const __m512 m = mf_wide_halves(w, scales + 16);
     MF_UNROLL for (int c = 0; c < n; c++)
-        minimum[c] = _mm512_fmadd_ps(m, _mm512_set1_ps(*(const float *)plane(x, x->s, c, b)), minimum[c]);
+        minimum[c] = _mm512_fmadd_ps(m, _mm512_set1_ps(*(const float *)mf_wide_plane(x, x->s, c, b)), minimum[c]);
 }
 
 /* One pair of panels times n columns. */
-MF_AVX512_INLINE void pair(int type, int n, const mf_span *span, int64_t panel, const columns *x, int64_t column) {
+MF_AVX512_INLINE void pair(int type, int n, const mf_span *span, int64_t panel, const mf_wide_columns *x, int64_t column) {
     const int quant_bytes = type == MF_Q8_0 ? 256 : mf_has_fifth_bit(type) ? 160 : 128;
     const int scale_bytes = mf_has_minimum(type) ? 32 : 16, block_bytes = quant_bytes + scale_bytes;
     const int64_t blocks = span->weight->k / MF_BLOCK, scales_at = blocks * quant_bytes;
@@ -69,29 +59,34 @@ MF_AVX512_INLINE void pair(int type, int n, const mf_span *span, int64_t panel, 
         mf_wide_emit(span, panel, column + c, mf_has_minimum(type) ? _mm512_add_ps(acc[c], minimum[c]) : acc[c]);
 }
 
-MF_AVX512_INLINE void gemm(int type, const mf_span *span, const uint8_t *activations, int64_t first, int64_t last) {
-    const int64_t k = span->weight->k, stride = mf_activation_bytes(MF_ACTIVATION_Q8, k);
-    const int64_t groups = (last - first + MF_WIDE_COLUMNS - 1) / MF_WIDE_COLUMNS;
-    const mf_column one = mf_column_of(MF_ACTIVATION_Q8, k, activations);
-    columns x = {one.q, stride, (const int8_t *)one.d - one.q, (const int8_t *)one.s - one.q,
-                 (const int8_t *)one.pairs - one.q};
-    for (int64_t p = span->first; p < span->last; p += 2)
-        for (int64_t i = 0; i < groups; i++) {
-            const int64_t column = first + (last - first) * i / groups, end = first + (last - first) * (i + 1) / groups;
-            x.q = one.q + column * stride;
-#define CALL(n) pair(type, n, span, p, &x, column)
-            MF_FOR_COLUMNS(end - column, CALL)
-#undef CALL
-        }
-}
+#define PAIR(name) \
+    static MF_AVX512 void name(int n, const mf_span *span, int64_t panel, const mf_wide_columns *x, int64_t column) { \
+        MF_FOR_COLUMNS(n, CALL) \
+    }
 
-MF_AVX512 void mf_avx512_gemm(const mf_span *span, const uint8_t *activations, int64_t first, int64_t last) {
-    switch (span->weight->type) {
-    case MF_Q4_0: gemm(MF_Q4_0, span, activations, first, last); break;
-    case MF_Q4_1: gemm(MF_Q4_1, span, activations, first, last); break;
-    case MF_Q5_0: gemm(MF_Q5_0, span, activations, first, last); break;
-    case MF_Q5_1: gemm(MF_Q5_1, span, activations, first, last); break;
-    default: gemm(MF_Q8_0, span, activations, first, last); break;
+#define CALL(n) pair(MF_Q4_0, n, span, panel, x, column)
+PAIR(q4_0)
+#undef CALL
+#define CALL(n) pair(MF_Q4_1, n, span, panel, x, column)
+PAIR(q4_1)
+#undef CALL
+#define CALL(n) pair(MF_Q5_0, n, span, panel, x, column)
+PAIR(q5_0)
+#undef CALL
+#define CALL(n) pair(MF_Q5_1, n, span, panel, x, column)
+PAIR(q5_1)
+#undef CALL
+#define CALL(n) pair(MF_Q8_0, n, span, panel, x, column)
+PAIR(q8_0)
+#undef CALL
+
+mf_wide_pair mf_avx512_pair(int type) {
+    switch (type) {
+    case MF_Q4_0: return q4_0;
+    case MF_Q4_1: return q4_1;
+    case MF_Q5_0: return q5_0;
+    case MF_Q5_1: return q5_1;
+    default: return q8_0;
     }
 }
 

@@ -3,15 +3,6 @@
 
 #if MF_HAVE_AVX2
 
-typedef struct columns {
-    const int8_t *q;
-    int64_t stride, d, pairs16, pairs32; /* bytes: from column to column, and from a column's q to its planes */
-} columns;
-
-MF_AVX512_INLINE const void *plane(const columns *x, int64_t offset, int c, int64_t entry) {
-    return (const uint8_t *)x->q + c * x->stride + offset + 4 * entry;
-}
-
 /* Scales of sub-blocks 2p and 2p + 1 of every row, 16 bits each. */
 MF_AVX512_INLINE __m512i scale_pair(const mf_panel_pair *w, int64_t at) {
     const __m256i bytes = _mm256_inserti128_si256(
@@ -46,14 +37,14 @@ MF_AVX512_INLINE __m512i group(int type, const mf_panel_pair *w, int64_t quants,
 
 /* Groups [g, g + groups) of sub-block s, scaled, onto the block's sums. */
 MF_AVX512_INLINE void add_groups(int type, int n, const mf_panel_pair *w, int64_t quants, int s, int first, int groups,
-                                 __m512i scale, const columns *x, int64_t b, __m512i total[MF_WIDE_COLUMNS]) {
+                                 __m512i scale, const mf_wide_columns *x, int64_t b, __m512i total[MF_WIDE_COLUMNS]) {
     const int8_t *q = x->q + MF_BLOCK_K * b + MF_BLOCK * s;
     __m512i dot[MF_WIDE_COLUMNS];
     MF_UNROLL for (int c = 0; c < n; c++) {
         dot[c] = _mm512_setzero_si512();
         if (type == MF_Q6_K)
             dot[c] = _mm512_dpwssd_epi32(dot[c], _mm512_set1_epi16(-32),
-                                         mf_wide_word(plane(x, x->pairs16, c, 16 * b + 2 * s + first / 4)));
+                                         mf_wide_word(mf_wide_plane(x, x->pairs16, c, 16 * b + 2 * s + first / 4)));
     }
     MF_UNROLL for (int g = first; g < first + groups; g++) {
         const __m512i v = group(type, w, quants, s, g);
@@ -64,15 +55,15 @@ MF_AVX512_INLINE void add_groups(int type, int n, const mf_panel_pair *w, int64_
 }
 
 /* d times the block's sums. */
-MF_AVX512_INLINE void add_scaled(int n, __m512 d, const __m512i total[MF_WIDE_COLUMNS], const columns *x, int64_t b,
+MF_AVX512_INLINE void add_scaled(int n, __m512 d, const __m512i total[MF_WIDE_COLUMNS], const mf_wide_columns *x, int64_t b,
                                  __m512 acc[MF_WIDE_COLUMNS]) {
     MF_UNROLL for (int c = 0; c < n; c++) {
-        const __m512 dx = _mm512_set1_ps(*(const float *)plane(x, x->d, c, b));
+        const __m512 dx = _mm512_set1_ps(*(const float *)mf_wide_plane(x, x->d, c, b));
         acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(d, dx), _mm512_cvtepi32_ps(total[c]), acc[c]);
     }
 }
 
-MF_AVX512_INLINE void take_minima(int n, const mf_panel_pair *w, int64_t scales, const columns *x, int64_t b,
+MF_AVX512_INLINE void take_minima(int n, const mf_panel_pair *w, int64_t scales, const mf_wide_columns *x, int64_t b,
                                   __m512 acc[MF_WIDE_COLUMNS]) {
     __m512i total[MF_WIDE_COLUMNS];
     MF_UNROLL for (int c = 0; c < n; c++) total[c] = _mm512_setzero_si512();
@@ -80,20 +71,20 @@ MF_AVX512_INLINE void take_minima(int n, const mf_panel_pair *w, int64_t scales,
         const __m512i both = scale_pair(w, scales + MF_K_MIN + 16 * p);
         const __m512i even = both_even(both), odd = both_odd(both);
         MF_UNROLL for (int c = 0; c < n; c++) {
-            const int32_t *pairs = (const int32_t *)plane(x, x->pairs32, c, 8 * b + 2 * p);
+            const int32_t *pairs = (const int32_t *)mf_wide_plane(x, x->pairs32, c, 8 * b + 2 * p);
             total[c] = _mm512_dpwssd_epi32(total[c], even, _mm512_set1_epi32(pairs[0]));
             total[c] = _mm512_dpwssd_epi32(total[c], odd, _mm512_set1_epi32(pairs[1]));
         }
     }
     const __m512 dmin = mf_wide_halves(w, scales + MF_K_DMIN);
     MF_UNROLL for (int c = 0; c < n; c++) {
-        const __m512 dx = _mm512_set1_ps(*(const float *)plane(x, x->d, c, b));
+        const __m512 dx = _mm512_set1_ps(*(const float *)mf_wide_plane(x, x->d, c, b));
         acc[c] = _mm512_fnmadd_ps(_mm512_mul_ps(dmin, dx), _mm512_cvtepi32_ps(total[c]), acc[c]);
     }
 }
 
 /* One pair of panels times n columns. */
-MF_AVX512_INLINE void pair(int type, int n, const mf_span *span, int64_t panel, const columns *x, int64_t column) {
+MF_AVX512_INLINE void pair(int type, int n, const mf_span *span, int64_t panel, const mf_wide_columns *x, int64_t column) {
     const int quant_bytes = type == MF_Q4_K ? 1024 : type == MF_Q5_K ? 1280 : 1536;
     const int scale_bytes = type == MF_Q6_K ? MF_Q6K_SCALE_BYTES : MF_K_SCALE_BYTES;
     const int part = 2 * (quant_bytes + scale_bytes) / MF_PAIRS_K;
@@ -122,27 +113,26 @@ MF_AVX512_INLINE void pair(int type, int n, const mf_span *span, int64_t panel, 
     MF_UNROLL for (int c = 0; c < n; c++) mf_wide_emit(span, panel, column + c, acc[c]);
 }
 
-MF_AVX512_INLINE void gemm(int type, const mf_span *span, const uint8_t *activations, int64_t first, int64_t last) {
-    const int64_t k = span->weight->k, stride = mf_activation_bytes(MF_ACTIVATION_Q8_K, k);
-    const int64_t groups = (last - first + MF_WIDE_COLUMNS - 1) / MF_WIDE_COLUMNS;
-    const mf_column one = mf_column_of(MF_ACTIVATION_Q8_K, k, activations);
-    columns x = {one.q, stride, (const int8_t *)one.d - one.q, (const int8_t *)one.pairs16 - one.q,
-                 (const int8_t *)one.pairs32 - one.q};
-    for (int64_t p = span->first; p < span->last; p += 2)
-        for (int64_t i = 0; i < groups; i++) {
-            const int64_t column = first + (last - first) * i / groups, end = first + (last - first) * (i + 1) / groups;
-            x.q = one.q + column * stride;
-#define CALL(n) pair(type, n, span, p, &x, column)
-            MF_FOR_COLUMNS(end - column, CALL)
-#undef CALL
-        }
-}
+#define PAIR(name) \
+    static MF_AVX512 void name(int n, const mf_span *span, int64_t panel, const mf_wide_columns *x, int64_t column) { \
+        MF_FOR_COLUMNS(n, CALL) \
+    }
 
-MF_AVX512 void mf_avx512_gemm_k(const mf_span *span, const uint8_t *activations, int64_t first, int64_t last) {
-    switch (span->weight->type) {
-    case MF_Q4_K: gemm(MF_Q4_K, span, activations, first, last); break;
-    case MF_Q5_K: gemm(MF_Q5_K, span, activations, first, last); break;
-    default: gemm(MF_Q6_K, span, activations, first, last); break;
+#define CALL(n) pair(MF_Q4_K, n, span, panel, x, column)
+PAIR(q4_k)
+#undef CALL
+#define CALL(n) pair(MF_Q5_K, n, span, panel, x, column)
+PAIR(q5_k)
+#undef CALL
+#define CALL(n) pair(MF_Q6_K, n, span, panel, x, column)
+PAIR(q6_k)
+#undef CALL
+
+mf_wide_pair mf_avx512_pair_k(int type) {
+    switch (type) {
+    case MF_Q4_K: return q4_k;
+    case MF_Q5_K: return q5_k;
+    default: return q6_k;
     }
 }
 

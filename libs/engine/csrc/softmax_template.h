@@ -48,3 +48,15 @@ static void softmax_chunk(const mf_attend_chunk *c, int row) {
     c->peak[row] = peak;
     c->sum[row] = v8_sum_16(low, high);
 }
+
+/* Clears the results, and finds the positions [begin, end) that any row sees; 0 when there are none. */
+static int begin_chunk(const mf_attend_chunk *c, int *begin, int *end) {
+    *begin = MF_CHUNK_POSITIONS, *end = 0;
+    for (int r = 0; r < c->n_rows; r++) {
+        if (c->first[r] >= c->last[r]) continue;
+        if (c->first[r] < *begin) *begin = c->first[r];
+        if (c->last[r] > *end) *end = c->last[r];
+    }
+    memset(c->values, 0, sizeof(float) * (size_t)(c->n_rows * c->kind->dv_padded));
+    return *begin < *end;
+}
