@@ -26,7 +26,7 @@ static mf_wide_columns columns_of(const mf_weight *w, const uint8_t *activations
 void mf_avx512_run(mf_wide_pair pair, const mf_span *span, const uint8_t *activations, int64_t first, int64_t last) {
     const int64_t groups = (last - first + MF_WIDE_COLUMNS - 1) / MF_WIDE_COLUMNS;
     const mf_wide_columns all = columns_of(span->weight, activations);
-    for (int64_t p = span->first; p < span->last; p += 2)
+    for (int64_t p = span->first; p < span->first + mf_span_half(span); p++)
         for (int64_t i = 0; i < groups; i++) {
             const int64_t column = first + (last - first) * i / groups, end = first + (last - first) * (i + 1) / groups;
             mf_wide_columns x = all;

@@ -24,6 +24,27 @@ MF_AVX512_INLINE mf_panel_pair mf_pair_of(const mf_span *span, int64_t panel) {
     return (mf_panel_pair){low, panel + 1 < span->last ? low + span->weight->panel_bytes : low};
 }
 
+/* The pairs of a group of columns: a panel of the span's first half and its counterpart of the second. Two streams of
+ * memory far apart are read faster than one (see MF_STREAMS). */
+static inline int64_t mf_span_half(const mf_span *span) { return (span->last - span->first + 1) / 2; }
+
+MF_AVX512_INLINE mf_panel_pair mf_far_pair_of(const mf_span *span, int64_t panel) {
+    const int64_t far = panel + mf_span_half(span);
+    return (mf_panel_pair){mf_panel(span->weight, panel), mf_panel(span->weight, far < span->last ? far : panel)};
+}
+
+/* Asks for what a pair of panels needs soon, the second-level cache being near enough: `bytes` of each from `at` on.
+ * Where a half of the span ends the thread's next span begins half a span on, if it follows this one. */
+MF_AVX512_INLINE void mf_ask_far(const mf_span *span, int64_t panel, const mf_panel_pair *pair, int64_t at, int bytes) {
+    const int64_t half = mf_span_half(span) * span->weight->panel_bytes;
+    const int64_t from_start = (panel - span->first) * span->weight->panel_bytes + at + MF_AHEAD;
+    const int64_t ahead = at + MF_AHEAD + (from_start < half ? 0 : half);
+    for (int i = 0; i < bytes; i += 64) {
+        _mm_prefetch((const char *)((uintptr_t)pair->low + (uintptr_t)(ahead + i)), _MM_HINT_T1);
+        _mm_prefetch((const char *)((uintptr_t)pair->high + (uintptr_t)(ahead + i)), _MM_HINT_T1);
+    }
+}
+
 MF_AVX512_INLINE __m512i mf_wide(const mf_panel_pair *pair, int64_t at) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(mf_load(pair->low + at)), mf_load(pair->high + at), 1);
 }
@@ -47,6 +68,13 @@ MF_AVX512_INLINE void mf_wide_emit(const mf_span *span, int64_t panel, int64_t c
     _mm512_mask_storeu_ps(data, mask, result);
 }
 
+/* The same of a panel and its counterpart. */
+MF_AVX512_INLINE void mf_far_emit(const mf_span *span, int64_t panel, int64_t column, __m512 result) {
+    const int64_t far = panel + mf_span_half(span);
+    mf_emit(span, column, panel, _mm512_castps512_ps256(result));
+    if (far < span->last) mf_emit(span, column, far, _mm512_extractf32x8_ps(result, 1));
+}
+
 /* Four activations of a column, or a pair of sums, in every lane. */
 MF_AVX512_INLINE __m512i mf_wide_word(const void *p) { return _mm512_set1_epi32((int32_t)mf_load32(p)); }
 
@@ -63,7 +91,7 @@ MF_AVX512_INLINE const void *mf_wide_plane(const mf_wide_columns *x, int64_t pla
     return (const uint8_t *)x->q + c * x->stride + plane + 4 * entry;
 }
 
-/* One pair of panels times n columns. */
+/* A panel of the first half and its counterpart times n columns. */
 typedef void (*mf_wide_pair)(int n, const mf_span *span, int64_t panel, const mf_wide_columns *x, int64_t column);
 
 /* Of a type with a scale per 32 weights, and of a K type. */

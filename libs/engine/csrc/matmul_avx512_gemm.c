@@ -48,15 +48,15 @@ MF_AVX512_INLINE void pair(int type, int n, const mf_span *span, int64_t panel, 
     const int quant_bytes = type == MF_Q8_0 ? 256 : mf_has_fifth_bit(type) ? 160 : 128;
     const int scale_bytes = mf_has_minimum(type) ? 32 : 16, block_bytes = quant_bytes + scale_bytes;
     const int64_t blocks = span->weight->k / MF_BLOCK, scales_at = blocks * quant_bytes;
-    const mf_panel_pair w = mf_pair_of(span, panel);
+    const mf_panel_pair w = mf_far_pair_of(span, panel);
     __m512 acc[MF_WIDE_COLUMNS], minimum[MF_WIDE_COLUMNS];
     MF_UNROLL for (int c = 0; c < n; c++) acc[c] = minimum[c] = _mm512_setzero_ps();
     for (int64_t b = 0; b < blocks; b++) {
-        mf_prefetch(w.low + 2 * b * block_bytes, 2 * block_bytes);
+        mf_ask_far(span, panel, &w, b * block_bytes, block_bytes);
         block(type, n, &w, b * quant_bytes, scales_at + b * scale_bytes, x, b, acc, minimum);
     }
     MF_UNROLL for (int c = 0; c < n; c++)
-        mf_wide_emit(span, panel, column + c, mf_has_minimum(type) ? _mm512_add_ps(acc[c], minimum[c]) : acc[c]);
+        mf_far_emit(span, panel, column + c, mf_has_minimum(type) ? _mm512_add_ps(acc[c], minimum[c]) : acc[c]);
 }
 
 #define PAIR(name) \

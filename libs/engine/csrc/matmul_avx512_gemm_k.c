@@ -87,9 +87,9 @@ MF_AVX512_INLINE void take_minima(int n, const mf_panel_pair *w, int64_t scales,
 MF_AVX512_INLINE void pair(int type, int n, const mf_span *span, int64_t panel, const mf_wide_columns *x, int64_t column) {
     const int quant_bytes = type == MF_Q4_K ? 1024 : type == MF_Q5_K ? 1280 : 1536;
     const int scale_bytes = type == MF_Q6_K ? MF_Q6K_SCALE_BYTES : MF_K_SCALE_BYTES;
-    const int part = 2 * (quant_bytes + scale_bytes) / MF_PAIRS_K;
+    const int part = (quant_bytes + scale_bytes) / 8;
     const int64_t blocks = span->weight->k / MF_BLOCK_K;
-    const mf_panel_pair w = mf_pair_of(span, panel);
+    const mf_panel_pair w = mf_far_pair_of(span, panel);
     __m512 acc[MF_WIDE_COLUMNS];
     MF_UNROLL for (int c = 0; c < n; c++) acc[c] = _mm512_setzero_ps();
     for (int64_t b = 0; b < blocks; b++) {
@@ -97,7 +97,7 @@ MF_AVX512_INLINE void pair(int type, int n, const mf_span *span, int64_t panel, 
         __m512i total[MF_WIDE_COLUMNS];
         MF_UNROLL for (int c = 0; c < n; c++) total[c] = _mm512_setzero_si512();
         MF_UNROLL for (int p = 0; p < 8; p++) {
-            if (p % 2 == 0) mf_prefetch(w.low + (4 * b + p / 2) * part, part);
+            mf_ask_far(span, panel, &w, (8 * b + p) * part, part);
             if (type == MF_Q6_K) {
                 const __m512i scale = scale_pair(&w, scales + MF_Q6K_SCALE + 16 * p);
                 add_groups(type, n, &w, quants, p, 0, 4, even32(scale), x, b, total);
@@ -110,7 +110,7 @@ MF_AVX512_INLINE void pair(int type, int n, const mf_span *span, int64_t panel, 
         add_scaled(n, mf_wide_halves(&w, scales), total, x, b, acc);
         if (type != MF_Q6_K) take_minima(n, &w, scales, x, b, acc);
     }
-    MF_UNROLL for (int c = 0; c < n; c++) mf_wide_emit(span, panel, column + c, acc[c]);
+    MF_UNROLL for (int c = 0; c < n; c++) mf_far_emit(span, panel, column + c, acc[c]);
 }
 
 #define PAIR(name) \
