@@ -86,6 +86,11 @@ static void keep_best(const mf_program *p, mf_top *heap, const float *logits, in
     }
 }
 
+/* Nothing of most pieces: their maximum says so, unless the sum tells of a NaN, beside which a maximum may be missed. */
+static int holds_better(const mf_program *p, int thread, int32_t row, const float *stats) {
+    return p->query->top && (stats[0] >= heap_of(p, thread, row)->logit || isnan(stats[1]));
+}
+
 static void keep_listed(const mf_query *query, int32_t row, const float *logits, int32_t n, int32_t first_id) {
     if (!query->listed_first) return;
     for (int32_t i = query->listed_first[row]; i < query->listed_first[row + 1]; i++) {
@@ -119,7 +124,8 @@ void mf_head_chunk(mf_program *p, const mf_operation *op, int32_t chunk, int thr
             float *stats = p->head_stats + ((int64_t)(column + i) * p->head_chunks + chunk) * 2;
             stats[0] = p->rows->maximum(end - first, logits);
             stats[1] = p->rows->sum_exp(end - first, logits, stats[0]);
-            if (query->top) keep_best(p, heap_of(p, thread, column + i), logits, end - first, first);
+            if (holds_better(p, thread, column + i, stats))
+                keep_best(p, heap_of(p, thread, column + i), logits, end - first, first);
             keep_listed(query, column + i, logits, end - first, first);
         }
     }

@@ -28,20 +28,25 @@ DEFINE_EXP2(v8)
 DEFINE_EXP2(v16)
 #endif
 
-static inline v8 v8_exp(v8 x) {
-    const v8 magic = v8_set(12582912.0f + 127.0f);
-    x = v8_min(v8_set(89.0f), v8_max(v8_set(-88.0f), x));
-    v8 biased = v8_add(v8_mul(x, v8_set(LOG2_E)), magic);
-    v8 n = v8_sub(biased, magic);
-    v8 f = v8_fma(x, v8_set(LOG2_E_REST), v8_fma(x, v8_set(LOG2_E), v8_sub(v8_set(0.0f), n)));
-    v8 p = v8_fma(v8_set(1.535335916e-4f), f, v8_set(1.339887475e-3f));
-    p = v8_fma(p, f, v8_set(9.618437371e-3f));
-    p = v8_fma(p, f, v8_set(5.550332470e-2f));
-    p = v8_fma(p, f, v8_set(2.402264791e-1f));
-    p = v8_fma(p, f, v8_set(6.931472029e-1f));
-    p = v8_fma(p, f, v8_set(1.0f));
-    return v8_mul(p, v8_shift_to_exponent(biased));
-}
+#define DEFINE_EXP(V) \
+    static inline V V##_exp(V x) { \
+        const V magic = V##_set(12582912.0f + 127.0f); \
+        x = V##_min(V##_set(89.0f), V##_max(V##_set(-88.0f), x)); \
+        V biased = V##_add(V##_mul(x, V##_set(LOG2_E)), magic); \
+        V n = V##_sub(biased, magic); \
+        V f = V##_fma(x, V##_set(LOG2_E_REST), V##_fma(x, V##_set(LOG2_E), V##_sub(V##_set(0.0f), n))); \
+        V p = V##_fma(V##_set(1.535335916e-4f), f, V##_set(1.339887475e-3f)); \
+        p = V##_fma(p, f, V##_set(9.618437371e-3f)); \
+        p = V##_fma(p, f, V##_set(5.550332470e-2f)); \
+        p = V##_fma(p, f, V##_set(2.402264791e-1f)); \
+        p = V##_fma(p, f, V##_set(6.931472029e-1f)); \
+        p = V##_fma(p, f, V##_set(1.0f)); \
+        return V##_mul(p, V##_shift_to_exponent(biased)); \
+    }
+DEFINE_EXP(v8)
+#ifdef SIXTEEN_LANES
+DEFINE_EXP(v16)
+#endif
 
 static inline v8 v8_sigmoid(v8 x) {
     return v8_div(v8_set(1.0f), v8_add(v8_set(1.0f), v8_exp(v8_sub(v8_set(0.0f), x))));

@@ -33,16 +33,19 @@ MF_AVX512_INLINE mf_panel_pair mf_far_pair_of(const mf_span *span, int64_t panel
     return (mf_panel_pair){mf_panel(span->weight, panel), mf_panel(span->weight, far < span->last ? far : panel)};
 }
 
-/* Asks for what a pair of panels needs soon, the second-level cache being near enough: `bytes` of each from `at` on.
- * Where a half of the span ends the thread's next span begins half a span on, if it follows this one. */
-MF_AVX512_INLINE void mf_ask_far(const mf_span *span, int64_t panel, const mf_panel_pair *pair, int64_t at, int bytes) {
+/* What will soon be needed when a pair of panels is worked on `at` bytes from their starts. Where a half of the span
+ * ends the thread's next span begins half a span on, if it follows this one. */
+MF_AVX512_INLINE mf_panel_pair mf_far_ahead(const mf_span *span, int64_t panel, const mf_panel_pair *pair, int64_t at) {
     const int64_t half = mf_span_half(span) * span->weight->panel_bytes;
     const int64_t from_start = (panel - span->first) * span->weight->panel_bytes + at + MF_AHEAD;
-    const int64_t ahead = at + MF_AHEAD + (from_start < half ? 0 : half);
-    for (int i = 0; i < bytes; i += 64) {
-        _mm_prefetch((const char *)((uintptr_t)pair->low + (uintptr_t)(ahead + i)), _MM_HINT_T1);
-        _mm_prefetch((const char *)((uintptr_t)pair->high + (uintptr_t)(ahead + i)), _MM_HINT_T1);
-    }
+    const uintptr_t ahead = (uintptr_t)(at + MF_AHEAD + (from_start < half ? 0 : half));
+    return (mf_panel_pair){(const uint8_t *)((uintptr_t)pair->low + ahead), (const uint8_t *)((uintptr_t)pair->high + ahead)};
+}
+
+/* The second-level cache is near enough; the first one's fill buffers are too few for requests of this length. */
+MF_AVX512_INLINE void mf_ask_far(const mf_panel_pair *ahead, int line) {
+    _mm_prefetch((const char *)((uintptr_t)ahead->low + 64 * (uintptr_t)line), _MM_HINT_T1);
+    _mm_prefetch((const char *)((uintptr_t)ahead->high + 64 * (uintptr_t)line), _MM_HINT_T1);
 }
 
 MF_AVX512_INLINE __m512i mf_wide(const mf_panel_pair *pair, int64_t at) {

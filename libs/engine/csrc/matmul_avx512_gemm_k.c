@@ -97,7 +97,8 @@ MF_AVX512_INLINE void pair(int type, int n, const mf_span *span, int64_t panel, 
         __m512i total[MF_WIDE_COLUMNS];
         MF_UNROLL for (int c = 0; c < n; c++) total[c] = _mm512_setzero_si512();
         MF_UNROLL for (int p = 0; p < 8; p++) {
-            mf_ask_far(span, panel, &w, (8 * b + p) * part, part);
+            const mf_panel_pair ahead = mf_far_ahead(span, panel, &w, (8 * b + p) * part);
+            for (int line = 0; 64 * line < part; line++) mf_ask_far(&ahead, line);
             if (type == MF_Q6_K) {
                 const __m512i scale = scale_pair(&w, scales + MF_Q6K_SCALE + 16 * p);
                 add_groups(type, n, &w, quants, p, 0, 4, even32(scale), x, b, total);

@@ -146,7 +146,13 @@ static void rope_neighbours(int64_t n, const float *cosine, const float *sine, c
 
 static float maximum(int64_t n, const float *x) {
     v8 low = v8_set(-INFINITY), high = v8_set(-INFINITY);
-    for (int64_t i = 0; i < n; i += 16) {
+    int64_t i = 0;
+#ifdef SIXTEEN_LANES
+    v16 all = v16_set(-INFINITY);
+    for (; i + 16 <= n; i += 16) all = v16_max(all, v16_load(x + i));
+    low = v16_low(all), high = v16_high(all);
+#endif
+    for (; i < n; i += 16) {
         low = v8_max(low, v8_load_up_to(x + i, n - i, -INFINITY));
         if (i + 8 < n) high = v8_max(high, v8_load_up_to(x + i + 8, n - i - 8, -INFINITY));
     }
@@ -155,7 +161,13 @@ static float maximum(int64_t n, const float *x) {
 
 static float sum_exp(int64_t n, const float *x, float peak) {
     v8 low = v8_set(0), high = v8_set(0), p = v8_set(peak);
-    for (int64_t i = 0; i + 8 <= n; i += 8) {
+    int64_t i = 0;
+#ifdef SIXTEEN_LANES
+    v16 all = v16_set(0);
+    for (; i + 16 <= n; i += 16) all = v16_add(all, v16_exp(v16_sub(v16_load(x + i), v16_set(peak))));
+    low = v16_low(all), high = v16_high(all);
+#endif
+    for (; i + 8 <= n; i += 8) {
         v8 e = v8_exp(v8_sub(v8_load(x + i), p));
         if (i & 8) {
             high = v8_add(high, e);
