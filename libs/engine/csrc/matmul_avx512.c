@@ -35,15 +35,20 @@ void mf_avx512_run(mf_wide_pair pair, const mf_span *span, const uint8_t *activa
         }
 }
 
-/* One column is bound by memory, where the shorter registers do as well; float types have no integer sums. */
 static void matmul(const mf_weight *weight, const void *activations, int64_t first, int64_t last, int64_t first_column,
                    int64_t last_column, const mf_output *out) {
     const mf_span span = {weight, out, first, last};
-    if (last_column - first_column < 2 || weight->activation == MF_ACTIVATION_F32)
+    const int is_k = weight->activation == MF_ACTIVATION_Q8_K;
+    if (weight->activation == MF_ACTIVATION_F32) { /* no integer sums */
         mf_kernels_avx2.matmul(weight, activations, first, last, first_column, last_column, out);
-    else
-        mf_avx512_run(weight->activation == MF_ACTIVATION_Q8 ? mf_avx512_pair(weight->type) : mf_avx512_pair_k(weight->type),
-                      &span, (const uint8_t *)activations, first_column, last_column);
+    } else if (last_column - first_column > 1) {
+        const mf_wide_pair pair = is_k ? mf_avx512_pair_k(weight->type) : mf_avx512_pair(weight->type);
+        mf_avx512_run(pair, &span, (const uint8_t *)activations, first_column, last_column);
+    } else if (first_column < last_column) {
+        const int64_t bytes = mf_activation_bytes(weight->activation, weight->k);
+        const uint8_t *activation = (const uint8_t *)activations + first_column * bytes;
+        (is_k ? mf_avx512_gemv_k : mf_avx512_gemv)(&span, activation, first_column);
+    }
 }
 
 const mf_kernels mf_kernels_avx512 = {"avx512", 64, mf_repack_panels, mf_avx2_quantize, matmul, mf_gather_row};

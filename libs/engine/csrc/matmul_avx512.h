@@ -104,6 +104,27 @@ mf_wide_pair mf_avx512_pair_k(int type);
 /* All pairs of panels of the span times columns [first, last), in groups of up to eight. */
 void mf_avx512_run(mf_wide_pair pair, const mf_span *span, const uint8_t *activations, int64_t first, int64_t last);
 
+/* One column is bound by memory. Adjacent panels are read side by side, a block of each in turn, as several streams keep
+ * more banks of the memory busy than one; each line is asked for when the same place of the group before is read. So
+ * the requests pass over the ends of panels, groups and calls without a gap. Panels too long for that are asked for
+ * MF_AHEAD before. */
+enum { MF_ADJACENT = 4, MF_ADJACENT_BYTES = 32 << 10 };
+
+MF_AVX512_INLINE int64_t mf_ahead_of(const mf_weight *weight, int panels) {
+    return panels * weight->panel_bytes <= MF_ADJACENT_BYTES ? panels * weight->panel_bytes : MF_AHEAD;
+}
+
+MF_AVX512_INLINE void mf_ask(const uint8_t *p, int64_t ahead, int bytes) {
+    for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)((uintptr_t)p + (uintptr_t)(ahead + i)), _MM_HINT_T0);
+}
+
+/* Eight lanes of what mf_wide_word makes. */
+MF_AVX512_INLINE __m256i mf_word(const void *p) { return _mm256_set1_epi32((int32_t)mf_load32(p)); }
+
+/* One column of activations, number `column` of the results. */
+void mf_avx512_gemv(const mf_span *span, const uint8_t *activation, int64_t column);
+void mf_avx512_gemv_k(const mf_span *span, const uint8_t *activation, int64_t column);
+
 /* Runs `call(n)` with n a constant. */
 #define MF_FOR_COLUMNS(n, call) \
     switch (n) { \
