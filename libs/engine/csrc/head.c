@@ -131,6 +131,13 @@ void mf_head_chunk(mf_program *p, const mf_operation *op, int32_t chunk, int thr
     }
 }
 
+void mf_head_weights(const mf_program *p, const mf_instruction *instruction, int32_t chunk, const uint8_t **begin,
+                     const uint8_t **end) {
+    const mf_weight *weight = &p->matrices[p->operations[instruction->first].weight];
+    *begin = weight->panels + (int64_t)chunk * (PIECE_ROWS / MF_PANEL_ROWS) * weight->panel_bytes;
+    *end = weight->panels + mf_panel_count(weight->rows) * weight->panel_bytes;
+}
+
 static int best_first(const void *a, const void *b) {
     const mf_top *x = a, *y = b;
     return is_better(*x, *y) ? -1 : is_better(*y, *x) ? 1 : 0;

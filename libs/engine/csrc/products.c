@@ -32,9 +32,23 @@ void mf_cut_matmul(mf_program *p, mf_instruction *instruction) {
     instruction->n_chunks = n_chunks;
 }
 
-void mf_matmul_chunk(mf_program *p, const mf_instruction *instruction, int32_t chunk) {
+static int32_t operation_of(const mf_program *p, const mf_instruction *instruction, int32_t chunk) {
     int32_t index = instruction->first;
     while (index + 1 < instruction->first + instruction->count && p->cuts[index + 1].first_chunk <= chunk) index++;
+    return index;
+}
+
+void mf_matmul_weights(const mf_program *p, const mf_instruction *instruction, int32_t chunk, const uint8_t **begin,
+                       const uint8_t **end) {
+    const int32_t index = operation_of(p, instruction, chunk);
+    const mf_weight *weight = &p->matrices[p->operations[index].weight];
+    const mf_cut *cut = &p->cuts[index];
+    *begin = weight->panels + (int64_t)(chunk - cut->first_chunk) * cut->panels_per_chunk * weight->panel_bytes;
+    *end = weight->panels + mf_panel_count(weight->rows) * weight->panel_bytes;
+}
+
+void mf_matmul_chunk(mf_program *p, const mf_instruction *instruction, int32_t chunk) {
+    const int32_t index = operation_of(p, instruction, chunk);
     const mf_operation *op = &p->operations[index];
     const mf_cut *cut = &p->cuts[index];
     const mf_weight *weight = &p->matrices[op->weight];

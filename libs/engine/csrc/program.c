@@ -47,6 +47,7 @@ void mf_program_free(mf_program *p) {
     free(p->cuts);
     free(p->classes);
     free(p->scratch);
+    free(p->shares);
     free(p->groups);
     free(p->slots);
     free(p->partials);
@@ -216,6 +217,8 @@ static int build_scratch(mf_program *p) {
     p->scratch_pages = mf_pages_new(p->scratch_bytes);
     p->scratch = calloc((size_t)p->n_threads, sizeof *p->scratch);
     if (!p->scratch_pages || !p->scratch) return MF_NO_MEMORY;
+    if (posix_memalign((void **)&p->shares, 128, sizeof *p->shares * (size_t)p->n_threads)) return MF_NO_MEMORY;
+    memset((void *)p->shares, 0, sizeof *p->shares * (size_t)p->n_threads);
     for (int32_t t = 0; t < p->n_threads; t++) {
         float *base = (float *)p->scratch_pages + t * each;
         p->scratch[t] = (mf_scratch){base, base + scores, base + scores + q, base + scores + q + values,

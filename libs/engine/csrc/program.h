@@ -15,6 +15,7 @@ typedef struct {
     int32_t class, first, count; /* operations [first, first + count) */
     /* of the step in progress */
     int32_t n_chunks, rows_per_chunk;
+    int32_t product; /* the instruction after this one whose weights are worth asking for early, or 0 */
 } mf_instruction;
 
 /* How one matrix product is cut up in this step. */
@@ -38,6 +39,13 @@ typedef struct {
     _Atomic int32_t *pending; /* by tile: chunks not done */
     int64_t partial_floats;
 } mf_attend_class;
+
+/* A thread's share of an instruction. */
+typedef struct {
+    _Alignas(128) _Atomic uint64_t ticket; /* instruction << 32 | next chunk of the share */
+    _Alignas(128) int32_t product;         /* of whose weights [ahead, ahead_end) are still to be asked for */
+    const uint8_t *ahead, *ahead_end;
+} mf_share;
 
 typedef struct {
     float *scores, *q, *chunk_values, *values, *logits;
@@ -81,8 +89,8 @@ struct mf_program {
     void *cancel_context;
     int64_t cancel_interval, next_check;
     _Atomic int32_t is_cancelled;
-    _Alignas(128) _Atomic uint64_t ticket; /* instruction << 32 | next chunk */
-    _Alignas(128) _Atomic int32_t done;
+    mf_share *shares; /* by thread */
+    _Alignas(128) _Atomic int32_t done; /* chunks of the instruction, and one for having published it */
 #ifdef MINFER_PROFILE
     uint64_t profile_last, *profile_ticks;
 #endif
@@ -96,6 +104,16 @@ static inline uint8_t *mf_row(const mf_program *p, int32_t value, int64_t row) {
 void mf_row_operation(mf_program *p, const mf_operation *op, int64_t row);
 void mf_cut_matmul(mf_program *p, mf_instruction *instruction);
 void mf_matmul_chunk(mf_program *p, const mf_instruction *instruction, int32_t chunk);
+/* Weights [*begin, *end) of one matrix, from a chunk's on. */
+void mf_matmul_weights(const mf_program *p, const mf_instruction *instruction, int32_t chunk, const uint8_t **begin,
+                       const uint8_t **end);
+void mf_head_weights(const mf_program *p, const mf_instruction *instruction, int32_t chunk, const uint8_t **begin,
+                     const uint8_t **end);
+/* ahead.c: the first chunk of a thread's share (it ends where the next thread's begins); a step's plan of what to ask
+ * for; and to ask for a little more of what comes after an instruction: whether there is more. */
+int32_t mf_share_begin(const mf_program *p, int64_t instruction, int thread);
+void mf_plan_ahead(mf_program *p);
+int mf_ask_ahead(mf_program *p, int64_t instruction, int thread);
 void mf_expert_chunk(mf_program *p, const mf_instruction *instruction, int32_t chunk);
 int mf_plan_attention(mf_program *p, mf_attend_class *class);
 void mf_attend_task(mf_program *p, const mf_operation *op, int32_t task, int thread);

@@ -1,8 +1,9 @@
 /* One step: instructions in order, each cut into chunks that any thread may take.
  *
- * There is no barrier. A ticket names the instruction and its next chunk; whoever finishes an instruction's last
- * chunk publishes the next one. A thread that the system has put aside holds nothing up unless it holds a chunk,
- * and instructions of one chunk are run on the spot by the thread that got there. */
+ * There is no barrier. Each thread has a share of the chunks, one after the other in memory, and a ticket that names
+ * the instruction and the share's next chunk; a thread that has finished its share takes from those of others. Whoever
+ * finishes an instruction's last chunk publishes the next one. A thread that the system has put aside holds nothing up
+ * unless it holds a chunk, and instructions of one chunk are run on the spot by the thread that got there. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,37 +56,68 @@ static void account(mf_program *p, int64_t instruction) {
 static void account(mf_program *p, int64_t instruction) { (void)p, (void)instruction; }
 #endif
 
-/* Publish the first instruction from `next` on that is worth sharing; run the others here. */
-static void advance(mf_program *p, int64_t next, int thread) {
-    account(p, next - 1);
-    for (; next < p->n_instructions; next++) {
-        const mf_instruction *instruction = &p->instructions[next];
-        if (instruction->n_chunks > 1) break;
-        if (instruction->n_chunks == 1) run_piece(p, instruction, 0, thread);
-        account(p, next);
-    }
+static void publish(mf_program *p, int64_t instruction) {
     atomic_store_explicit(&p->done, 0, memory_order_relaxed);
-    atomic_store(&p->ticket, (uint64_t)next << 32);
+    for (int thread = 0; thread < p->n_threads; thread++) {
+        const uint64_t chunk = instruction < p->n_instructions ? (uint64_t)mf_share_begin(p, instruction, thread) : 0;
+        atomic_store(&p->shares[thread].ticket, (uint64_t)instruction << 32 | chunk);
+    }
     mf_pool_wake(p->pool);
+}
+
+/* Publish the first instruction from `next` on that is worth sharing; run the others here. Publishing counts as one
+ * more chunk: else the tickets of the next instruction could be written before the last of these. */
+static void advance(mf_program *p, int64_t next, int thread) {
+    for (;; next++) {
+        account(p, next - 1);
+        for (; next < p->n_instructions; next++) {
+            const mf_instruction *instruction = &p->instructions[next];
+            if (instruction->n_chunks > 1) break;
+            mf_ask_ahead(p, next, thread);
+            if (instruction->n_chunks == 1) run_piece(p, instruction, 0, thread);
+            account(p, next);
+        }
+        publish(p, next);
+        if (next == p->n_instructions) return;
+        if (atomic_fetch_add(&p->done, 1) != p->instructions[next].n_chunks) return;
+    }
+}
+
+static int has_chunk(const mf_program *p, uint64_t ticket, int owner) {
+    const int64_t instruction = (int64_t)(ticket >> 32);
+    return instruction < p->n_instructions && (int32_t)(uint32_t)ticket < mf_share_begin(p, instruction, owner + 1);
+}
+
+/* Runs the next chunk of a thread's share; whether there was one. */
+static int run_next(mf_program *p, int owner, int thread, int64_t *instruction) {
+    _Atomic uint64_t *ticket = &p->shares[owner].ticket;
+    if (!has_chunk(p, atomic_load_explicit(ticket, memory_order_acquire), owner)) return 0;
+    const uint64_t taken = atomic_fetch_add(ticket, 1);
+    if (!has_chunk(p, taken, owner)) return 0;
+    *instruction = (int64_t)(taken >> 32);
+    run_piece(p, &p->instructions[*instruction], (int32_t)(uint32_t)taken, thread);
+    return 1;
 }
 
 static void take_part(void *context, int thread) {
     mf_program *p = context;
     for (;;) {
-        uint64_t seen = atomic_load_explicit(&p->ticket, memory_order_acquire);
+        const uint64_t seen = atomic_load_explicit(&p->shares[thread].ticket, memory_order_acquire);
         if (seen >> 32 >= (uint64_t)p->n_instructions) return;
-        if ((int32_t)(uint32_t)seen >= p->instructions[seen >> 32].n_chunks) {
-            mf_pool_wait(p->pool, &p->ticket, seen);
+        int64_t instruction = 0;
+        int32_t n = 0;
+        while (run_next(p, thread, thread, &instruction)) n++;
+        for (int other = 1; !n && other < p->n_threads; other++)
+            n = run_next(p, (thread + other) % p->n_threads, thread, &instruction);
+        if (n) {
+            if (atomic_fetch_add(&p->done, n) + n == p->instructions[instruction].n_chunks + 1)
+                advance(p, instruction + 1, thread);
             continue;
         }
-        uint64_t taken = atomic_fetch_add(&p->ticket, 1);
-        int64_t index = (int64_t)(taken >> 32);
-        int32_t chunk = (int32_t)(uint32_t)taken;
-        if (index >= p->n_instructions) return;
-        const mf_instruction *instruction = &p->instructions[index];
-        if (chunk >= instruction->n_chunks) continue;
-        run_piece(p, instruction, chunk, thread);
-        if (atomic_fetch_add(&p->done, 1) + 1 == instruction->n_chunks) advance(p, index + 1, thread);
+        while (mf_ask_ahead(p, (int64_t)(seen >> 32), thread)) {
+            if (atomic_load_explicit(&p->shares[thread].ticket, memory_order_acquire) != seen) break;
+        }
+        mf_pool_wait(p->pool, &p->shares[thread].ticket, seen);
     }
 }
 
@@ -127,6 +159,7 @@ static int plan_step(mf_program *p) {
     for (int32_t i = 0; i < p->n_instructions; i++) {
         if (plan_instruction(p, &p->instructions[i])) return MF_NO_MEMORY;
     }
+    mf_plan_ahead(p);
     return MF_OK;
 }
 
@@ -200,7 +233,6 @@ int mf_program_run(mf_program *p, const mf_batch *batch, mf_cache *cache, const 
     int status = plan_step(p);
     if (status) return status;
     int64_t start = mf_nanoseconds();
-    atomic_store(&p->ticket, (uint64_t)p->n_instructions << 32);
     account(p, -1);
     advance(p, 0, 0);
     mf_pool_run(p->pool, take_part, p);
