@@ -30,12 +30,30 @@ static int reserve_tiles(mf_attend_class *class, int32_t n) {
     return MF_OK;
 }
 
-static void add_tiles(const mf_program *p, mf_attend_class *class, int32_t sequence) {
+/* How many tiles of so many rows the step has. */
+static int64_t count_tiles(const mf_program *p, const mf_attend_class *class, int32_t tile_rows) {
+    const int32_t n_kv = p->groups[class->group].n_kv;
+    int64_t n = 0;
+    for (int32_t i = 0; i < p->batch->n_sequences; i++) {
+        int64_t rows = (int64_t)p->batch->sequences[i].n_rows * (class->n_q / n_kv);
+        n += (rows + tile_rows - 1) / tile_rows * n_kv;
+    }
+    return n;
+}
+
+/* Large tiles share more work, but there have to be some for every thread. */
+static int32_t choose_tile_rows(const mf_program *p, const mf_attend_class *class) {
+    int32_t rows = p->rows->tile_rows;
+    while (rows > MF_LEAST_TILE_ROWS && count_tiles(p, class, rows) < TASKS_PER_THREAD * p->n_threads) rows /= 2;
+    return rows;
+}
+
+static void add_tiles(const mf_program *p, mf_attend_class *class, int32_t sequence, int32_t tile_rows) {
     const mf_sequence *s = &p->batch->sequences[sequence];
     const mf_cache_group *spec = &p->groups[class->group];
     const int32_t per_kv = class->n_q / spec->n_kv, rows = s->n_rows * per_kv;
-    for (int32_t first = 0; first < rows; first += MF_TILE_ROWS) {
-        int32_t n = rows - first < MF_TILE_ROWS ? rows - first : MF_TILE_ROWS;
+    for (int32_t first = 0; first < rows; first += tile_rows) {
+        int32_t n = rows - first < tile_rows ? rows - first : tile_rows;
         const int32_t *position = p->batch->cache_pos + s->first_row;
         int32_t low, unused, high;
         visible(class, spec, s, position[first / per_kv], &low, &unused);
@@ -49,23 +67,24 @@ static void add_tiles(const mf_program *p, mf_attend_class *class, int32_t seque
     }
 }
 
-/* The longest tiles first, so that the end of the operation is even. */
-static int by_length(const void *a, const void *b) {
+/* The longest tiles first, so that the end of the operation is even; then those of one head together, which read the
+ * same keys and values. */
+static int by_length_and_head(const void *a, const void *b) {
     const mf_tile *x = a, *y = b;
     int32_t left = x->end_chunk - x->first_chunk, right = y->end_chunk - y->first_chunk;
-    return left == right ? 0 : left < right ? 1 : -1;
+    if (left != right) return left < right ? 1 : -1;
+    if (x->sequence != y->sequence) return x->sequence < y->sequence ? -1 : 1;
+    return x->kv_head - y->kv_head;
 }
 
 int mf_plan_attention(mf_program *p, mf_attend_class *class) {
     const mf_cache_group *spec = &p->groups[class->group];
-    const int32_t per_kv = class->n_q / spec->n_kv;
-    int64_t n_tiles = 0, floats = 0, chunks = 0;
-    for (int32_t i = 0; i < p->batch->n_sequences; i++) {
-        n_tiles += ((int64_t)p->batch->sequences[i].n_rows * per_kv + MF_TILE_ROWS - 1) / MF_TILE_ROWS * spec->n_kv;
-    }
+    const int32_t tile_rows = choose_tile_rows(p, class);
+    const int64_t n_tiles = count_tiles(p, class, tile_rows);
+    int64_t floats = 0, chunks = 0;
     class->n_tiles = 0;
     if (reserve_tiles(class, (int32_t)n_tiles)) return MF_NO_MEMORY;
-    for (int32_t i = 0; i < p->batch->n_sequences; i++) add_tiles(p, class, i);
+    for (int32_t i = 0; i < p->batch->n_sequences; i++) add_tiles(p, class, i, tile_rows);
     const int64_t row_floats = (spec->dv + 15) / 16 * 16 + 2;
     for (int32_t i = 0; i < class->n_tiles; i++) {
         mf_tile *tile = &class->tiles[i];
@@ -78,7 +97,7 @@ int mf_plan_attention(mf_program *p, mf_attend_class *class) {
     class->is_split = p->n_threads > 1 && n_tiles < TASKS_PER_THREAD * p->n_threads && chunks > n_tiles;
     class->n_tasks = (int32_t)(class->is_split ? chunks : n_tiles);
     class->partial_floats = class->is_split ? floats : 0;
-    if (!class->is_split) qsort(class->tiles, (size_t)class->n_tiles, sizeof(mf_tile), by_length);
+    if (!class->is_split) qsort(class->tiles, (size_t)class->n_tiles, sizeof(mf_tile), by_length_and_head);
     return MF_OK;
 }
 
@@ -113,32 +132,53 @@ void mf_tile_set_up(tile_work *w, const mf_program *p, const mf_operation *op, c
         w->position[r] = p->batch->cache_pos[row];
         visible(w->class, spec, w->sequence, w->position[r], &w->low[r], &w->high[r]);
         const float *source = (const float *)mf_row(p, op->a, row) + head * spec->dk;
-        for (int32_t d = 0; d < spec->dk; d++) q[d * MF_TILE_ROWS + r] = source[d] * w->kind.q_factor;
+        float *target = q + mf_query_of_row(spec->dk, r), factor = w->kind.q_factor;
+        for (int32_t d = 0; d < spec->dk; d++) target[d * MF_QUERY_ROWS] = source[d] * factor;
         if (op->f[2] > 0) w->slopes[r] = slope_of(op->f[2], head, w->class->n_q) * MF_LOG2_E;
     }
 }
 
 static int32_t clamp(int32_t x) { return x < 0 ? 0 : x > MF_CHUNK_POSITIONS ? MF_CHUNK_POSITIONS : x; }
 
+/* Which rows see what of the chunk at `start`; returns the positions [begin, end) that any of them sees. */
+static void see_chunk(const tile_work *w, int32_t start, mf_attend_chunk *c, int32_t *begin, int32_t *end) {
+    *begin = MF_CHUNK_POSITIONS, *end = 0;
+    for (int32_t r = 0; r < w->tile->n_rows; r++) {
+        c->first[r] = clamp(w->low[r] - start);
+        c->last[r] = clamp(w->high[r] - start);
+        if (c->first[r] < *begin) *begin = c->first[r];
+        if (c->last[r] > *end) *end = c->last[r];
+    }
+}
+
+static const uint8_t *block_of(const tile_work *w, int32_t index) {
+    return mf_cache_block(w->store, w->slot, w->table[index]) + w->tile->kv_head * w->store->head_bytes;
+}
+
+/* The blocks of the chunk at `start`, as far as the tile sees it. */
+static void look_ahead(const tile_work *w, int32_t start, mf_attend_chunk *c) {
+    const int32_t end = w->high[w->tile->n_rows - 1];
+    for (; c->n_next < MF_CHUNK_BLOCKS && start < end; start += MF_BLOCK_POSITIONS) {
+        c->next[c->n_next++] = block_of(w, start / MF_BLOCK_POSITIONS);
+    }
+}
+
 /* Results of rows into peak[r], sum[r], values[r * dv_padded]. */
 void mf_tile_chunk(const tile_work *w, const mf_program *p, int32_t chunk, const mf_scratch *scratch, float *peak,
                    float *sum, float *values) {
     const int32_t start = chunk * MF_CHUNK_POSITIONS;
-    mf_attend_chunk c = {.kind = &w->kind, .n_rows = w->tile->n_rows, .q = scratch->q, .scores = scratch->scores,
-                         .peak = peak, .sum = sum, .values = values};
-    int32_t distance[MF_TILE_ROWS], begin = MF_CHUNK_POSITIONS, end = 0;
-    for (int32_t r = 0; r < w->tile->n_rows; r++) {
-        c.first[r] = clamp(w->low[r] - start);
-        c.last[r] = clamp(w->high[r] - start);
-        distance[r] = start - w->position[r];
-        if (c.first[r] < begin) begin = c.first[r];
-        if (c.last[r] > end) end = c.last[r];
-    }
+    int32_t distance[MF_TILE_ROWS], begin, end;
+    mf_attend_chunk c;
+    c.kind = &w->kind, c.n_rows = w->tile->n_rows, c.n_next = 0;
+    c.q = scratch->q, c.scores = scratch->scores, c.room = scratch->room, c.slopes = NULL, c.distance = NULL;
+    c.peak = peak, c.sum = sum, c.values = values;
+    see_chunk(w, start, &c, &begin, &end);
     for (int32_t b = begin / MF_BLOCK_POSITIONS; b * MF_BLOCK_POSITIONS < end; b++) {
-        int32_t block = w->table[start / MF_BLOCK_POSITIONS + b];
-        c.blocks[b] = mf_cache_block(w->store, w->slot, block) + w->tile->kv_head * w->store->head_bytes;
+        c.blocks[b] = block_of(w, start / MF_BLOCK_POSITIONS + b);
     }
+    if (c.n_rows >= MF_QUERY_ROWS) look_ahead(w, start + MF_CHUNK_POSITIONS, &c);
     if (w->op->f[2] > 0) {
+        for (int32_t r = 0; r < c.n_rows; r++) distance[r] = start - w->position[r];
         c.slopes = w->slopes;
         c.distance = distance;
     }

@@ -25,7 +25,7 @@ static inline int32_t mf_tile_head(const tile_work *w, int32_t r) {
     return w->tile->kv_head * w->per_kv + (w->tile->first + r) % w->per_kv;
 }
 
-/* Fill *w and the tile's queries q[dk][MF_TILE_ROWS]. */
+/* Fill *w and the tile's queries q. */
 void mf_tile_set_up(tile_work *w, const mf_program *p, const mf_operation *op, const mf_tile *tile, float *q);
 /* Results of rows into peak[r], sum[r], values[r * dv_padded]. */
 void mf_tile_chunk(const tile_work *w, const mf_program *p, int32_t chunk, const mf_scratch *scratch, float *peak,

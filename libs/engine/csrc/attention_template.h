@@ -12,14 +12,14 @@ static ALWAYS_INLINE void KV_NAME(score_blocks)(const int rows, const int n, int
     for (int64_t d = 0; d < dk; d++) {
         /* Three rows and two blocks fill the sixteen registers if keys come one at a time. */
         v8 factor[6], key[4];
-        UNROLLED for (int r = 0; r < rows && n == 2; r++) factor[r] = v8_set(q[d * MF_TILE_ROWS + r]);
+        UNROLLED for (int r = 0; r < rows && n == 2; r++) factor[r] = v8_set(q[d * MF_QUERY_ROWS + r]);
         UNROLLED for (int b = 0; b < 4 && n == 2; b++) {
             key[0] = KV_LOAD(keys[b / 2] + 16 * d + 8 * (b % 2));
             UNROLLED for (int r = 0; r < rows; r++) sum[r][b] = v8_fma(factor[r], key[0], sum[r][b]);
         }
         UNROLLED for (int b = 0; b < 2 && n == 1; b++) key[b] = KV_LOAD(keys[0] + 16 * d + 8 * b);
         UNROLLED for (int r = 0; r < rows && n == 1; r++) {
-            factor[0] = v8_set(q[d * MF_TILE_ROWS + r]);
+            factor[0] = v8_set(q[d * MF_QUERY_ROWS + r]);
             UNROLLED for (int b = 0; b < 2; b++) sum[r][b] = v8_fma(factor[0], key[b], sum[r][b]);
         }
     }
@@ -29,12 +29,12 @@ static ALWAYS_INLINE void KV_NAME(score_blocks)(const int rows, const int n, int
 }
 
 static void KV_NAME(score_rows)(int rows, const mf_attend_chunk *c, int first_row, int first_block, int end_block) {
-    const float *q = c->q + first_row;
+    const float *q = c->q + mf_query_of_row(c->kind->dk, first_row);
     int64_t dk = c->kind->dk;
     for (int b = first_block; b < end_block;) {
         const KV_ELEMENT *keys[2] = {(const KV_ELEMENT *)c->blocks[b],
                                      (const KV_ELEMENT *)c->blocks[b + 1 < end_block ? b + 1 : b]};
-        float *scores = c->scores + first_row * MF_SCORE_STRIDE + 16 * b;
+        float *scores = scores_of(c, first_row) + 16 * b;
         int two = rows <= 3 && b + 1 < end_block;
         switch (rows) {
             case 1:
@@ -90,7 +90,7 @@ static ALWAYS_INLINE void KV_NAME(weigh_slices)(const int rows, const int n, con
 
 /* A few rows take two slices at a time: enough sums in flight to hide the latency of an addition. */
 static void KV_NAME(weigh_rows)(int rows, const mf_attend_chunk *c, int64_t slice, int row, int first, int end) {
-    const float *p = c->scores + row * MF_SCORE_STRIDE;
+    const float *p = scores_of(c, row);
     float *values = c->values + row * c->kind->dv_padded;
     const int two = c->n_rows <= 3 && slice + 1 < c->kind->dv_padded / 16;
     if (c->n_rows <= 3 && slice % 2) return;
@@ -133,9 +133,7 @@ static void KV_NAME(attend)(const mf_attend_chunk *c) {
     for (int row = 0; row < c->n_rows; row += 6) {
         int rows = c->n_rows - row < 6 ? c->n_rows - row : 6;
         KV_NAME(score_rows)(rows, c, row, begin / 16, (end + 15) / 16);
-        for (int r = row; r < row + rows; r++) {
-            if (c->first[r] < c->last[r]) softmax_chunk(c, r);
-        }
+        softmax_rows(c, row, rows);
     }
     for (int64_t slice = 0; slice < c->kind->dv_padded / 16; slice++) {
         for (int row = 0; row < c->n_rows; row += 6) {

@@ -13,7 +13,10 @@ enum mf_activation_function {
     MF_SIGMOID = 5
 };
 
-enum { MF_BLOCK_POSITIONS = 16, MF_CHUNK_POSITIONS = 256, MF_CHUNK_BLOCKS = 16, MF_TILE_ROWS = 24 };
+enum { MF_BLOCK_POSITIONS = 16, MF_CHUNK_POSITIONS = 256, MF_CHUNK_BLOCKS = 16, MF_QUERY_ROWS = 12 };
+
+/* Query rows of a tile: as many as its kernels share work for, fewer when a step has few tiles. */
+enum { MF_TILE_ROWS = 192, MF_LEAST_TILE_ROWS = 24 };
 
 /* Floats from one row of scores to the next: a power of two would put all rows into the same few sets of the cache. */
 enum { MF_SCORE_STRIDE = MF_CHUNK_POSITIONS + 16 };
@@ -29,18 +32,32 @@ typedef struct {
 /* Up to MF_TILE_ROWS query rows that share a kv head, over one chunk of at most 256 positions. */
 typedef struct {
     const mf_attend_kind *kind;
-    int32_t n_rows, n_blocks;                        /* blocks present in this chunk */
+    int32_t n_rows;
     const uint8_t *blocks[MF_CHUNK_BLOCKS];          /* each: this head's keys, then its values */
     int32_t first[MF_TILE_ROWS], last[MF_TILE_ROWS]; /* visible positions [first, last) within the chunk */
-    const float *q;                                  /* [dk][MF_TILE_ROWS], multiplied by q_factor */
-    const float *slopes;                             /* ALiBi by row, times log2(e): minus slope times distance; or NULL */
+    const float *q;      /* [n_rows / MF_QUERY_ROWS][dk][MF_QUERY_ROWS], multiplied by q_factor */
+    const float *slopes; /* ALiBi by row, times log2(e): minus slope times distance; or NULL */
     const int32_t *distance;                         /* chunk start - query position, by row; with slopes */
-    float *scores; /* scratch [MF_TILE_ROWS][MF_SCORE_STRIDE]: probabilities afterwards */
+    int32_t n_next;                                  /* blocks that will be wanted after these */
+    const uint8_t *next[MF_CHUNK_BLOCKS];
+    /* scratch [MF_LEAST_TILE_ROWS][MF_SCORE_STRIDE]: afterwards the probabilities, if rows are at most MF_QUERY_ROWS */
+    float *scores;
+    float *room;   /* scratch of mf_attend_room(): keys and values as floats */
     float *peak, *sum, *values; /* results by row: maximum, sum of powers, [dv_padded] weighted values */
 } mf_attend_chunk;
 
+static inline int64_t mf_attend_room(int64_t dk, int64_t dv_padded) {
+    return MF_CHUNK_POSITIONS * (dk + dv_padded);
+}
+
+/* Where row `row` of a tile begins among its queries; feature d is d * MF_QUERY_ROWS further. */
+static inline int64_t mf_query_of_row(int64_t dk, int64_t row) {
+    return row / MF_QUERY_ROWS * MF_QUERY_ROWS * dk + row % MF_QUERY_ROWS;
+}
+
 typedef struct {
     const char *name;
+    int32_t tile_rows; /* that attention does best at a time, at most MF_TILE_ROWS */
     void (*norm_rms)(int64_t n, const float *x, const float *weight, const float *bias, float eps, float *y);
     void (*norm_layer)(int64_t n, const float *x, const float *weight, const float *bias, float eps, float *y);
     void (*norm_l2)(int64_t n, const float *x, float *y);

@@ -2,24 +2,34 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels.h"
-#include "lanes_math.h"
-#include "rows_template.h"
-#include "softmax_template.h"
-
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 #if defined(__clang__)
 #define UNROLLED _Pragma("clang loop unroll(full)")
+#define BY_FOUR _Pragma("clang loop unroll_count(4)")
 #else
 #define UNROLLED _Pragma("GCC unroll 24")
+#define BY_FOUR _Pragma("GCC unroll 4")
 #endif
+
+#include "kernels.h"
+#include "lanes_math.h"
 
 #ifdef SIXTEEN_LANES
 #define LANES(x) v16_##x
 #define ATTENTION "attention_wide.h"
+#define TILE_ROWS MF_TILE_ROWS
+#define SCORE_ROWS MF_QUERY_ROWS
 #else
 #define LANES(x) v8_##x
 #define ATTENTION "attention_template.h"
+#define TILE_ROWS MF_LEAST_TILE_ROWS
+#define SCORE_ROWS MF_LEAST_TILE_ROWS
+#endif
+
+#include "rows_template.h"
+#include "softmax_template.h"
+#ifdef SIXTEEN_LANES
+#include "attention_groups.h"
 #endif
 
 #define KV_ELEMENT uint16_t
@@ -37,6 +47,7 @@
 
 const mf_row_kernels TABLE = {
     .name = TABLE_NAME,
+    .tile_rows = TILE_ROWS,
     .norm_rms = norm_rms,
     .norm_layer = norm_layer,
     .norm_l2 = norm_l2,

@@ -14,10 +14,18 @@ static inline v16 v16_add(v16 a, v16 b) { return _mm512_add_ps(a, b); }
 static inline v16 v16_sub(v16 a, v16 b) { return _mm512_sub_ps(a, b); }
 static inline v16 v16_mul(v16 a, v16 b) { return _mm512_mul_ps(a, b); }
 static inline v16 v16_fma(v16 a, v16 b, v16 c) { return _mm512_fmadd_ps(a, b, c); }
+/* a * b + c where `is_wanted`, else c as it is */
+static inline v16 v16_fma_if(int is_wanted, v16 a, v16 b, v16 c) {
+    return _mm512_mask3_fmadd_ps(a, b, c, (__mmask16)(is_wanted ? 0xffff : 0));
+}
 static inline v16 v16_max(v16 a, v16 b) { return _mm512_max_ps(a, b); }
 static inline v16 v16_min(v16 a, v16 b) { return _mm512_min_ps(a, b); }
 static inline v16 v16_shift_to_exponent(v16 a) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a), 23));
+}
+/* a * 2^whole, or 0 where b < bar */
+static inline v16 v16_times_power_unless_below(v16 a, v16 whole, v16 b, float bar) {
+    return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(b, _mm512_set1_ps(bar), _CMP_NLT_UQ), a, whole);
 }
 static inline v8 v16_low(v16 a) { return _mm512_castps512_ps256(a); }
 static inline v8 v16_high(v16 a) { return _mm512_extractf32x8_ps(a, 1); }

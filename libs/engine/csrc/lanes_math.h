@@ -10,22 +10,32 @@
 
 /* 2^t, relative error 1e-7 and rounding; 0 below 2^-126.5, infinity from 2^127.5. Fitted on [-1/2, 1/2].
  * Adding `magic` leaves round(t) + 127 in the low bits. */
-#define DEFINE_EXP2(V) \
-    static inline V V##_exp2(V t) { \
-        const V magic = V##_set(12582912.0f + 127.0f); \
-        t = V##_min(V##_set(128.0f), V##_max(V##_set(-127.0f), t)); \
-        V biased = V##_add(t, magic); \
-        V f = V##_sub(t, V##_sub(biased, magic)); \
+#define EXP2_MAGIC (12582912.0f + 127.0f)
+#define DEFINE_EXP2_OF_FRACTION(V) \
+    static inline V V##_exp2_of_fraction(V f) { \
         V p = V##_fma(V##_set(1.326472779e-3f), f, V##_set(9.671512997e-3f)); \
         p = V##_fma(p, f, V##_set(5.550733744e-2f)); \
         p = V##_fma(p, f, V##_set(2.402224208e-1f)); \
         p = V##_fma(p, f, V##_set(6.931469776e-1f)); \
-        p = V##_fma(p, f, V##_set(1.0f)); \
-        return V##_mul(p, V##_shift_to_exponent(biased)); \
+        return V##_fma(p, f, V##_set(1.0f)); \
     }
-DEFINE_EXP2(v8)
+DEFINE_EXP2_OF_FRACTION(v8)
+
+static inline v8 v8_exp2(v8 t) {
+    const v8 magic = v8_set(EXP2_MAGIC);
+    t = v8_min(v8_set(128.0f), v8_max(v8_set(-127.0f), t));
+    const v8 biased = v8_add(t, magic);
+    return v8_mul(v8_exp2_of_fraction(v8_sub(t, v8_sub(biased, magic))), v8_shift_to_exponent(biased));
+}
+
 #ifdef SIXTEEN_LANES
-DEFINE_EXP2(v16)
+DEFINE_EXP2_OF_FRACTION(v16)
+
+/* The same for t up to 127: what would be below 2^-126.5 is left out, so that nothing needs a limit. */
+static inline v16 v16_exp2(v16 t) {
+    const v16 magic = v16_set(EXP2_MAGIC), biased = v16_add(t, magic), whole = v16_sub(biased, magic);
+    return v16_times_power_unless_below(v16_exp2_of_fraction(v16_sub(t, whole)), whole, biased, EXP2_MAGIC - 126.0f);
+}
 #endif
 
 #define DEFINE_EXP(V) \
@@ -95,23 +105,8 @@ static inline void v8_store_up_to(float *p, int64_t n, v8 a) {
 }
 
 /* The fixed tree over 16 strided partial sums: element i of a row went into lane i % 16. */
-static inline float v8_sum_16(v8 low, v8 high) {
-    float lane[8];
-    v8_store(lane, v8_add(low, high));
-    for (int width = 4; width; width /= 2) {
-        for (int i = 0; i < width; i++) lane[i] += lane[i + width];
-    }
-    return lane[0];
-}
-
-static inline float v8_max_16(v8 low, v8 high) {
-    float lane[8];
-    v8_store(lane, v8_max(low, high));
-    for (int width = 4; width; width /= 2) {
-        for (int i = 0; i < width; i++) lane[i] = lane[i] > lane[i + width] ? lane[i] : lane[i + width];
-    }
-    return lane[0];
-}
+static inline float v8_sum_16(v8 low, v8 high) { return v8_sum(v8_add(low, high)); }
+static inline float v8_max_16(v8 low, v8 high) { return v8_greatest(v8_max(low, high)); }
 
 static inline float first_lane(v8 a) {
     float lane[8];

@@ -46,6 +46,19 @@ static inline v8 v8_load_half(const uint16_t *p) { V8_EACH(mf_float_of_half(p[i]
 static inline void v8_store_half(uint16_t *p, v8 a) {
     for (int i = 0; i < 8; i++) p[i] = mf_half_of_float(a.lane[i]);
 }
+/* Over all lanes, as a tree: halves first. */
+static inline float v8_sum(v8 a) {
+    for (int width = 4; width; width /= 2) {
+        for (int i = 0; i < width; i++) a.lane[i] += a.lane[i + width];
+    }
+    return a.lane[0];
+}
+static inline float v8_greatest(v8 a) {
+    for (int width = 4; width; width /= 2) {
+        for (int i = 0; i < width; i++) a.lane[i] = a.lane[i] > a.lane[i + width] ? a.lane[i] : a.lane[i + width];
+    }
+    return a.lane[0];
+}
 static inline int v8_any_above(v8 a, v8 b) {
     int mask = 0;
     for (int i = 0; i < 8; i++) mask |= (a.lane[i] > b.lane[i]) << i;

@@ -26,16 +26,17 @@ static void spread(const tile_work *w, const mf_program *p, int32_t r, const flo
     }
 }
 
+/* For a tile of at most MF_QUERY_ROWS rows, whose scores the kernels leave. */
 static void tile_probabilities(mf_program *p, const mf_operation *op, const mf_tile *tile, float *memory,
                                const mf_target *target) {
     const mf_scratch *scratch = &p->scratch[0];
     const int32_t n_chunks = tile->end_chunk - tile->first_chunk;
-    float *scores = memory, *peaks = scores + (int64_t)n_chunks * MF_TILE_ROWS * MF_CHUNK_POSITIONS;
-    float *sums = peaks + n_chunks * MF_TILE_ROWS;
+    float *scores = memory, *peaks = scores + (int64_t)n_chunks * MF_QUERY_ROWS * MF_CHUNK_POSITIONS;
+    float *sums = peaks + n_chunks * MF_QUERY_ROWS;
     tile_work w;
     mf_tile_set_up(&w, p, op, tile, scratch->q);
     for (int32_t c = 0; c < n_chunks; c++) {
-        float peak[MF_TILE_ROWS], sum[MF_TILE_ROWS];
+        float peak[MF_QUERY_ROWS], sum[MF_QUERY_ROWS];
         mf_tile_chunk(&w, p, tile->first_chunk + c, scratch, peak, sum, scratch->chunk_values);
         for (int32_t r = 0; r < tile->n_rows; r++) {
             memcpy(scores + ((int64_t)r * n_chunks + c) * MF_CHUNK_POSITIONS,
@@ -59,12 +60,15 @@ int mf_program_probabilities(mf_program *p, int32_t operation, int32_t sequence,
     p->batch = batch;
     p->cache = cache;
     for (int32_t i = 0; i < class->n_tiles; i++) {
-        const mf_tile *tile = &class->tiles[i];
-        if (tile->sequence != sequence) continue;
-        int64_t chunks = tile->end_chunk - tile->first_chunk;
-        float *memory = malloc(sizeof(float) * (size_t)(chunks * MF_TILE_ROWS * (MF_CHUNK_POSITIONS + 2)));
+        mf_tile tile = class->tiles[i];
+        if (tile.sequence != sequence) continue;
+        int64_t chunks = tile.end_chunk - tile.first_chunk;
+        float *memory = malloc(sizeof(float) * (size_t)(chunks * MF_QUERY_ROWS * (MF_CHUNK_POSITIONS + 2)));
         if (!memory) return MF_NO_MEMORY;
-        tile_probabilities(p, op, tile, memory, target);
+        for (int32_t rows = tile.n_rows; rows > 0; rows -= MF_QUERY_ROWS, tile.first += MF_QUERY_ROWS) {
+            tile.n_rows = rows < MF_QUERY_ROWS ? rows : MF_QUERY_ROWS;
+            tile_probabilities(p, op, &tile, memory, target);
+        }
         free(memory);
     }
     return MF_OK;

@@ -210,19 +210,25 @@ static int build_scratch(mf_program *p) {
         if (p->groups[g].dk > dk) dk = p->groups[g].dk;
         if (p->groups[g].dv + 15 > dv) dv = (p->groups[g].dv + 15) / 16 * 16;
     }
-    const int64_t scores = MF_TILE_ROWS * MF_SCORE_STRIDE, q = whole_lines(MF_TILE_ROWS * dk);
-    const int64_t values = whole_lines(MF_TILE_ROWS * dv), logits = PIECE_ROWS * TILE_COLUMNS;
-    const int64_t each = scores + q + 2 * values + logits;
+    const int64_t rows = p->rows->tile_rows, values = whole_lines(rows * dv);
+    const int64_t sizes[] = {MF_LEAST_TILE_ROWS * MF_SCORE_STRIDE, whole_lines(rows * dk), values, values,
+                             whole_lines(mf_attend_room(dk, dv)), PIECE_ROWS * TILE_COLUMNS};
+    int64_t each = 0;
+    for (int i = 0; i < 6; i++) each += sizes[i];
     p->scratch_bytes = each * p->n_threads * (int64_t)sizeof(float);
     p->scratch_pages = mf_pages_new(p->scratch_bytes);
     p->scratch = calloc((size_t)p->n_threads, sizeof *p->scratch);
     if (!p->scratch_pages || !p->scratch) return MF_NO_MEMORY;
     if (posix_memalign((void **)&p->shares, 128, sizeof *p->shares * (size_t)p->n_threads)) return MF_NO_MEMORY;
     memset((void *)p->shares, 0, sizeof *p->shares * (size_t)p->n_threads);
+    float *at = (float *)p->scratch_pages;
     for (int32_t t = 0; t < p->n_threads; t++) {
-        float *base = (float *)p->scratch_pages + t * each;
-        p->scratch[t] = (mf_scratch){base, base + scores, base + scores + q, base + scores + q + values,
-                                     base + scores + q + 2 * values};
+        float **parts[] = {&p->scratch[t].scores, &p->scratch[t].q,    &p->scratch[t].chunk_values,
+                           &p->scratch[t].values, &p->scratch[t].room, &p->scratch[t].logits};
+        for (int i = 0; i < 6; i++) {
+            *parts[i] = at;
+            at += sizes[i];
+        }
     }
     return MF_OK;
 }

@@ -48,7 +48,7 @@ typedef struct {
 } mf_share;
 
 typedef struct {
-    float *scores, *q, *chunk_values, *values, *logits;
+    float *scores, *q, *chunk_values, *values, *room, *logits;
 } mf_scratch;
 
 struct mf_program {

@@ -34,6 +34,7 @@ CANCEL_INTERVAL: Final = 5_000_000
 """Nanoseconds between two questions whether to stop: asking takes the GIL, which others may hold."""
 
 _SCRATCH_BYTES = 1 << 18  # of a thread, beside what follows from the widths of heads
+_TILE_ROWS, _CHUNK_POSITIONS = 192, 256  # of attention: csrc/kernels.h
 
 
 class Plan:
@@ -57,8 +58,9 @@ class Plan:
             Domain.ONCE: 1,
         }
         self.buffer_bytes = place(self.lowered.operations, self.lowered.values, rows, kept)
-        widest = max((spec.dk + 2 * spec.dv + 32 for spec in graph.cache_slots), default=0)
-        self.scratch_bytes = options.n_threads * (_SCRATCH_BYTES + 24 * 4 * widest)
+        tile = max((spec.dk + 2 * spec.dv + 32 for spec in graph.cache_slots), default=0) * _TILE_ROWS
+        chunk = max((spec.dk + spec.dv + 16 for spec in graph.cache_slots), default=0) * _CHUNK_POSITIONS
+        self.scratch_bytes = options.n_threads * (_SCRATCH_BYTES + 4 * (tile + chunk))
 
     @property
     def n_bytes(self) -> int:
