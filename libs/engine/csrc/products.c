@@ -4,10 +4,17 @@
 enum {
     CHUNKS_PER_THREAD = 8,    /* enough to even out threads that are interrupted */
     LEAST_CHUNK_BYTES = 8192, /* of weights: below, handing out costs more than the work */
-    MANY_COLUMNS_PANELS = 16
+    MANY_COLUMNS_PANELS = 16,
+    GROUP_PANELS = 4 /* the kernels take so many at a time, or half as many */
 };
 
 static int32_t ceil_div(int64_t a, int64_t b) { return (int32_t)((a + b - 1) / b); }
+
+/* The nearest multiple of GROUP_PANELS above 0. */
+static int32_t whole_groups(int64_t panels) {
+    const int32_t groups = (int32_t)((panels + GROUP_PANELS / 2) / GROUP_PANELS);
+    return GROUP_PANELS * (groups ? groups : 1);
+}
 
 /* Products of one instruction are cut together: they share the activations. */
 void mf_cut_matmul(mf_program *p, mf_instruction *instruction) {
@@ -24,7 +31,7 @@ void mf_cut_matmul(mf_program *p, mf_instruction *instruction) {
         int64_t least = ceil_div(LEAST_CHUNK_BYTES, weight->panel_bytes);
         cut->first_chunk = n_chunks;
         cut->columns_per_chunk = n_columns <= p->kernels->tile_columns ? n_columns : p->kernels->tile_columns;
-        cut->panels_per_chunk = (int32_t)(per_chunk > least ? per_chunk : least);
+        cut->panels_per_chunk = whole_groups(per_chunk > least ? per_chunk : least);
         if (n_columns > 8 && cut->panels_per_chunk > MANY_COLUMNS_PANELS) cut->panels_per_chunk = MANY_COLUMNS_PANELS;
         cut->panel_chunks = ceil_div(mf_panel_count(weight->rows), cut->panels_per_chunk);
         n_chunks += cut->panel_chunks * (n_columns ? ceil_div(n_columns, cut->columns_per_chunk) : 0);
