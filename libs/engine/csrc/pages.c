@@ -7,24 +7,36 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { LARGE = 2 << 20, SHARE = 32 /* one part in so many of the time */, MADVISE_COLLAPSE = 25 };
+enum { LARGE = 2 << 20, LEAST_LARGE = LARGE / 2, SHARE = 32 /* one part in so many of the time */, MADVISE_COLLAPSE = 25 };
+
+/* What is worth a large page begins at one and ends with one: a part of a large page cannot be had. */
+static size_t whole_pages(int64_t n_bytes) {
+    if (n_bytes <= 0) n_bytes = 1;
+    return (size_t)(n_bytes < LEAST_LARGE ? n_bytes : (n_bytes + LARGE - 1) / LARGE * LARGE);
+}
 
 void *mf_pages_new(int64_t n_bytes) {
-    if (n_bytes <= 0) n_bytes = 1;
-    void *pages = mmap(NULL, (size_t)n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return pages == MAP_FAILED ? NULL : pages;
+    const size_t size = whole_pages(n_bytes), spare = n_bytes < LEAST_LARGE ? 0 : LARGE;
+    uint8_t *pages = mmap(NULL, size + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) return NULL;
+    if (!spare) return pages;
+    const size_t before = -(uintptr_t)pages % LARGE;
+    if (before) munmap(pages, before);
+    if (before < spare) munmap(pages + before + size, spare - before);
+    return pages + before;
 }
 
 void mf_pages_prefer_large(void *pages, int64_t n_bytes) {
 #if defined(__linux__)
-    if (pages && n_bytes >= 2 * LARGE) madvise(pages, (size_t)n_bytes, MADV_HUGEPAGE); /* a wish: no matter if refused */
+    if (!pages || n_bytes < LEAST_LARGE) return;
+    madvise(pages, whole_pages(n_bytes), MADV_HUGEPAGE); /* a wish: no matter if refused */
 #else
     (void)pages, (void)n_bytes;
 #endif
 }
 
 void mf_pages_free(void *pages, int64_t n_bytes) {
-    if (pages) munmap(pages, (size_t)(n_bytes <= 0 ? 1 : n_bytes));
+    if (pages) munmap(pages, whole_pages(n_bytes));
 }
 
 int64_t mf_nanoseconds(void) {
