@@ -198,28 +198,49 @@ static void finish(const tile_work *w, const mf_program *p, int32_t r, float pea
                            (float *)mf_row(p, op->out, row) + head * w->kind.dv);
 }
 
+/* How rows take a chunk that was just computed. */
+enum { SEES_NOTHING, BEGINS, GOES_ON };
+
+static int state_of(const tile_work *w, int32_t row, int32_t chunk) {
+    if (!mf_tile_sees(w, row, chunk)) return SEES_NOTHING;
+    return w->low[row] < chunk * MF_CHUNK_POSITIONS ? GOES_ON : BEGINS;
+}
+
+typedef struct {
+    float peak[MF_TILE_ROWS], sum[MF_TILE_ROWS], *values;
+} row_results;
+
+static void take_chunk(const tile_work *w, const mf_program *p, int32_t chunk, row_results *all,
+                       const row_results *next) {
+    const int64_t dv = w->kind.dv_padded;
+    for (int32_t r = 0, end; r < w->tile->n_rows; r = end) {
+        const int state = state_of(w, r, chunk);
+        for (end = r + 1; end < w->tile->n_rows && state_of(w, end, chunk) == state; end++) {}
+        const size_t n = (size_t)(end - r);
+        if (state == GOES_ON) {
+            p->rows->attend_merge(end - r, dv, all->peak + r, all->sum + r, all->values + r * dv, next->peak + r,
+                                  next->sum + r, next->values + r * dv);
+        } else if (state == BEGINS) {
+            memcpy(all->peak + r, next->peak + r, sizeof(float) * n);
+            memcpy(all->sum + r, next->sum + r, sizeof(float) * n);
+            memcpy(all->values + r * dv, next->values + r * dv, sizeof(float) * n * (size_t)dv);
+        }
+    }
+}
+
 static void run_tile(const mf_program *p, const mf_operation *op, const mf_tile *tile, const mf_scratch *scratch) {
     tile_work w;
     mf_tile_set_up(&w, p, op, tile, scratch->q);
-    const int64_t dv = w.kind.dv_padded;
-    float peak[MF_TILE_ROWS], sum[MF_TILE_ROWS], next_peak[MF_TILE_ROWS], next_sum[MF_TILE_ROWS];
-    int32_t is_begun[MF_TILE_ROWS] = {0};
+    row_results all, next;
+    all.values = scratch->values;
+    next.values = scratch->chunk_values;
     for (int32_t chunk = tile->first_chunk; chunk < tile->end_chunk; chunk++) {
-        mf_tile_chunk(&w, p, chunk, scratch, next_peak, next_sum, scratch->chunk_values);
-        for (int32_t r = 0; r < tile->n_rows; r++) {
-            if (!mf_tile_sees(&w, r, chunk)) continue;
-            float *next = scratch->chunk_values + r * dv, *values = scratch->values + r * dv;
-            if (is_begun[r]) {
-                p->rows->attend_merge(dv, &peak[r], &sum[r], values, &next_peak[r], &next_sum[r], next);
-            } else {
-                is_begun[r] = 1;
-                peak[r] = next_peak[r];
-                sum[r] = next_sum[r];
-                memcpy(values, next, sizeof(float) * (size_t)dv);
-            }
-        }
+        mf_tile_chunk(&w, p, chunk, scratch, next.peak, next.sum, next.values);
+        take_chunk(&w, p, chunk, &all, &next);
     }
-    for (int32_t r = 0; r < tile->n_rows; r++) finish(&w, p, r, peak[r], sum[r], scratch->values + r * dv);
+    for (int32_t r = 0; r < tile->n_rows; r++) {
+        finish(&w, p, r, all.peak[r], all.sum[r], all.values + r * w.kind.dv_padded);
+    }
 }
 
 static void fold_tile(const tile_work *w, mf_program *p) {
@@ -229,7 +250,7 @@ static void fold_tile(const tile_work *w, mf_program *p) {
         for (int32_t chunk = w->tile->first_chunk; chunk < w->tile->end_chunk; chunk++, base += chunk_floats) {
             if (!mf_tile_sees(w, r, chunk)) continue;
             if (first) {
-                p->rows->attend_merge(dv, first + r, first + n_rows + r, first + 2 * n_rows + r * dv, base + r,
+                p->rows->attend_merge(1, dv, first + r, first + n_rows + r, first + 2 * n_rows + r * dv, base + r,
                                       base + n_rows + r, base + 2 * n_rows + r * dv);
             } else {
                 first = base;

@@ -51,17 +51,23 @@ static void score_seen(const mf_attend_chunk *c, int row, const span *seen, cons
     if (block < end) score_group(1, dk, q, keys + block * size, scores_of(c, row) + 16 * block);
 }
 
-/* values[r][0..16 n) += sum over positions [first, end) of p[r][position] * v[position][0..16 n), ascending. Masked:
- * only where the row sees the position. v: [slice][MF_CHUNK_POSITIONS][16]. */
+/* values[r][0..16 n) += sum over positions [first, end) of p[r][position] * v[position][0..16 n), ascending, from 0 at
+ * the first position seen. Masked: only where the row sees the position. v: [slice][MF_CHUNK_POSITIONS][16]. */
 static ALWAYS_INLINE void weigh_group(const int n, const int is_masked, const mf_attend_chunk *c, int row,
-                                      int64_t slice, const float *v, int first, int end) {
+                                      const span *seen, int64_t slice, const float *v, int first, int end) {
     const int64_t dv = c->kind->dv_padded;
     const float *weights = scores_of(c, row);
     float *values = c->values + row * dv + 16 * slice;
     v16 sum[GROUP][2];
     v += slice * 16 * MF_CHUNK_POSITIONS;
-    UNROLLED for (int r = 0; r < GROUP; r++) {
-        UNROLLED for (int b = 0; b < n; b++) sum[r][b] = v16_load(values + r * dv + 16 * b);
+    if (first == seen->begin) {
+        UNROLLED for (int r = 0; r < GROUP; r++) {
+            UNROLLED for (int b = 0; b < n; b++) sum[r][b] = v16_set(0);
+        }
+    } else {
+        UNROLLED for (int r = 0; r < GROUP; r++) {
+            UNROLLED for (int b = 0; b < n; b++) sum[r][b] = v16_load(values + r * dv + 16 * b);
+        }
     }
     BY_FOUR for (int64_t i = first; i < end; i++) {
         v16 value[2];
@@ -80,16 +86,18 @@ static ALWAYS_INLINE void weigh_group(const int n, const int is_masked, const mf
     }
 }
 
-static void weigh_all(const mf_attend_chunk *c, int row, const float *v, int first, int end) {
+static void weigh_all(const mf_attend_chunk *c, int row, const span *seen, const float *v) {
     const int64_t slices = c->kind->dv_padded / 16;
     int64_t slice = 0;
-    for (; slice + 1 < slices; slice += 2) weigh_group(2, 0, c, row, slice, v, first, end);
-    if (slice < slices) weigh_group(1, 0, c, row, slice, v, first, end);
+    for (; slice + 1 < slices; slice += 2) weigh_group(2, 0, c, row, seen, slice, v, seen->first, seen->last);
+    if (slice < slices) weigh_group(1, 0, c, row, seen, slice, v, seen->first, seen->last);
 }
 
-static void weigh_some(const mf_attend_chunk *c, int row, const float *v, int first, int end) {
+static void weigh_some(const mf_attend_chunk *c, int row, const span *seen, const float *v, int first, int end) {
     const int64_t slices = c->kind->dv_padded / 16;
-    for (int64_t slice = 0; slice < slices && first < end; slice++) weigh_group(1, 1, c, row, slice, v, first, end);
+    for (int64_t slice = 0; slice < slices && first < end; slice++) {
+        weigh_group(1, 1, c, row, seen, slice, v, first, end);
+    }
 }
 
 /* Blocks lie anywhere, so the hardware does not see the next ones coming: every group asks for a share of them. */
@@ -102,11 +110,14 @@ static void ask_for_share(const mf_attend_chunk *c, int64_t block_bytes, int row
 }
 
 static void attend_group(const mf_attend_chunk *c, int row, const float *keys, const float *values) {
-    const span s = span_of_group(c, row);
-    memset(c->values + row * c->kind->dv_padded, 0, sizeof(float) * (size_t)(GROUP * c->kind->dv_padded));
-    score_seen(c, row, &s, keys);
+    const span seen = span_of_group(c, row);
+    if (seen.begin >= seen.end) {
+        clear_values(c, row, GROUP);
+        return;
+    }
+    score_seen(c, row, &seen, keys);
     softmax_rows(c, row, GROUP);
-    weigh_some(c, row, values, s.begin, s.first);
-    weigh_all(c, row, values, s.first, s.last);
-    weigh_some(c, row, values, s.last, s.end);
+    weigh_some(c, row, &seen, values, seen.begin, seen.first);
+    if (seen.first < seen.last) weigh_all(c, row, &seen, values);
+    weigh_some(c, row, &seen, values, seen.last, seen.end);
 }

@@ -129,7 +129,8 @@ static void KV_NAME(weigh_group)(const mf_attend_chunk *c, int64_t slice, int ro
 
 static void KV_NAME(attend)(const mf_attend_chunk *c) {
     int begin, end;
-    if (!begin_chunk(c, &begin, &end)) return;
+    clear_values(c, 0, c->n_rows);
+    if (!find_seen(c, &begin, &end)) return;
     for (int row = 0; row < c->n_rows; row += 6) {
         int rows = c->n_rows - row < 6 ? c->n_rows - row : 6;
         KV_NAME(score_rows)(rows, c, row, begin / 16, (end + 15) / 16);

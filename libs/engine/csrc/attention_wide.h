@@ -145,9 +145,11 @@ static void KV_NAME(attend_groups)(const mf_attend_chunk *c, int n_rows, int blo
 }
 
 static void KV_NAME(attend)(const mf_attend_chunk *c) {
+    const int many = c->n_rows / GROUP * GROUP;
     int begin, end;
-    if (!begin_chunk(c, &begin, &end)) return;
-    const int block = begin / 16, end_block = (end + 15) / 16, many = c->n_rows / GROUP * GROUP;
+    clear_values(c, many, c->n_rows - many);
+    if (!find_seen(c, &begin, &end)) return;
+    const int block = begin / 16, end_block = (end + 15) / 16;
     if (many) KV_NAME(attend_groups)(c, many, block, end_block);
     for (int row = many, rows; row < c->n_rows; row += rows) {
         rows = row_step(c->n_rows - row);

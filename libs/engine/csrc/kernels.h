@@ -82,8 +82,8 @@ typedef struct {
     /* attention */
     void (*attend_half)(const mf_attend_chunk *chunk);
     void (*attend_float)(const mf_attend_chunk *chunk);
-    /* fold the next chunk's results into the running ones, in ascending order of chunks */
-    void (*attend_merge)(int64_t n, float *peak, float *sum, float *values, const float *next_peak,
+    /* fold the next chunk's results of some rows into the running ones, in ascending order of chunks */
+    void (*attend_merge)(int64_t rows, int64_t n, float *peak, float *sum, float *values, const float *next_peak,
                          const float *next_sum, const float *next_values);
     /* y[n] = values / sum, with the head's sink when has_sink */
     void (*attend_finish)(int64_t n, float peak, float sum, const float *values, int has_sink, float sink,

@@ -212,14 +212,37 @@ static void to_half(int64_t n, const float *x, uint16_t *y) {
     }
 }
 
-static void attend_merge(int64_t n, float *peak, float *sum, float *values, const float *next_peak,
+/* values[n] = next_values * take + values * keep */
+static void merge_values(int64_t n, float *values, float keep, const float *next_values, float take) {
+    int64_t i = 0;
+#ifdef SIXTEEN_LANES
+    for (; i + 16 <= n; i += 16) {
+        v16 kept = v16_mul(v16_load(values + i), v16_set(keep));
+        v16_store(values + i, v16_fma(v16_load(next_values + i), v16_set(take), kept));
+    }
+#endif
+    for (; i < n; i += 8) {
+        v8 kept = v8_mul(v8_load(values + i), v8_set(keep));
+        v8_store(values + i, v8_fma(v8_load(next_values + i), v8_set(take), kept));
+    }
+}
+
+static void attend_merge(int64_t rows, int64_t n, float *peak, float *sum, float *values, const float *next_peak,
                          const float *next_sum, const float *next_values) {
-    float both = *peak > *next_peak ? *peak : *next_peak;
-    float keep = first_lane(v8_exp2(v8_set(*peak - both))), take = first_lane(v8_exp2(v8_set(*next_peak - both)));
-    *peak = both;
-    *sum = fmaf(*next_sum, take, *sum * keep);
-    v8 k = v8_set(keep), t = v8_set(take);
-    EACH(i, n) v8_store(values + i, v8_fma(v8_load(next_values + i), t, v8_mul(v8_load(values + i), k)));
+    for (int64_t row = 0; row < rows; row += 8) {
+        const int64_t left = rows - row;
+        const v8 old = v8_load_up_to(peak + row, left, 0), new = v8_load_up_to(next_peak + row, left, 0);
+        const v8 both = v8_max(old, new), keep = v8_exp2(v8_sub(old, both)), take = v8_exp2(v8_sub(new, both));
+        const v8 kept = v8_mul(v8_load_up_to(sum + row, left, 0), keep);
+        float keeps[8], takes[8];
+        v8_store(keeps, keep);
+        v8_store(takes, take);
+        v8_store_up_to(peak + row, left, both);
+        v8_store_up_to(sum + row, left, v8_fma(v8_load_up_to(next_sum + row, left, 0), take, kept));
+        for (int64_t r = row; r < rows && r < row + 8; r++) {
+            merge_values(n, values + r * n, keeps[r - row], next_values + r * n, takes[r - row]);
+        }
+    }
 }
 
 static void attend_finish(int64_t n, float peak, float sum, const float *values, int has_sink, float sink, float *y) {

@@ -23,9 +23,15 @@ static void find_peak(const mf_attend_chunk *c, int row) {
     for (int i = from; i < first; i++) s[i] = -INFINITY;
     for (int i = last; i < to; i++) s[i] = -INFINITY;
 #ifdef SIXTEEN_LANES
-    v16 all = v16_set(-INFINITY);
-    BY_FOUR for (int i = from; i < to; i += 16) all = v16_max(all, v16_load(s + i));
-    c->peak[row] = v8_max_16(v16_low(all), v16_high(all));
+    int i = from;
+    v16 even = v16_set(-INFINITY), odd = even;
+    for (; i + 32 <= to; i += 32) {
+        even = v16_max(even, v16_load(s + i));
+        odd = v16_max(odd, v16_load(s + i + 16));
+    }
+    if (i < to) even = v16_max(even, v16_load(s + i));
+    even = v16_max(even, odd);
+    c->peak[row] = v8_max_16(v16_low(even), v16_high(even));
 #else
     v8 low = v8_set(-INFINITY), high = low;
     for (int i = from; i < to; i += 16) {
@@ -73,14 +79,18 @@ static void softmax_rows(const mf_attend_chunk *c, int row, int rows) {
     }
 }
 
-/* Clears the results, and finds the positions [begin, end) that any row sees; 0 when there are none. */
-static int begin_chunk(const mf_attend_chunk *c, int *begin, int *end) {
+/* Finds the positions [begin, end) that any row sees; 0 when there are none. */
+static int find_seen(const mf_attend_chunk *c, int *begin, int *end) {
     *begin = MF_CHUNK_POSITIONS, *end = 0;
     for (int r = 0; r < c->n_rows; r++) {
         if (c->first[r] >= c->last[r]) continue;
         if (c->first[r] < *begin) *begin = c->first[r];
         if (c->last[r] > *end) *end = c->last[r];
     }
-    memset(c->values, 0, sizeof(float) * (size_t)(c->n_rows * c->kind->dv_padded));
     return *begin < *end;
+}
+
+static void clear_values(const mf_attend_chunk *c, int row, int rows) {
+    const int64_t dv = c->kind->dv_padded;
+    memset(c->values + row * dv, 0, sizeof(float) * (size_t)(rows * dv));
 }
