@@ -54,15 +54,12 @@ class Abi3Wheel(bdist_wheel):
 def _extension(module: str, sources: list[str]) -> Extension:
     is_msvc = sys.platform == "win32"
     flags = [] if is_msvc else ["-O3", "-std=c11", "-ffp-contract=off", "-fvisibility=hidden", "-g0"]
-    macros = [("Py_LIMITED_API", _LIMITED)]
-    if os.environ.get("MINFER_PROFILE"):
-        macros.append(("MINFER_PROFILE", "1"))
     return Extension(
         module,
         sources=[f"src/{module.replace('.', '/')}.pyx", *sources],
         depends=[*_relative("csrc/*.h"), *_relative("src/**/*.pxd")],
         include_dirs=["csrc"],
-        define_macros=macros,
+        define_macros=[("Py_LIMITED_API", _LIMITED)],
         extra_compile_args=flags,
         libraries=[] if is_msvc else ["m", "pthread"],
         py_limited_api=True,

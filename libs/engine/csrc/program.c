@@ -264,9 +264,6 @@ int mf_program_finish(mf_program *p, const mf_operation *operations, int32_t n_o
     if (!status) status = build_classes(p);
     if (!status) status = build_scratch(p);
     mf_large_pages_begin(&p->large_pages, p->weights, p->weight_bytes);
-#ifdef MINFER_PROFILE
-    p->profile_ticks = calloc((size_t)p->n_instructions + 1, sizeof *p->profile_ticks);
-#endif
     return status;
 }
 

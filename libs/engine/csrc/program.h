@@ -91,9 +91,6 @@ struct mf_program {
     _Atomic int32_t is_cancelled;
     mf_share *shares; /* by thread */
     _Alignas(128) _Atomic int32_t done; /* chunks of the instruction, and one for having published it */
-#ifdef MINFER_PROFILE
-    uint64_t profile_last, *profile_ticks;
-#endif
 };
 
 static inline uint8_t *mf_row(const mf_program *p, int32_t value, int64_t row) {

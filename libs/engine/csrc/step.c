@@ -45,17 +45,6 @@ static void run_piece(mf_program *p, const mf_instruction *instruction, int32_t 
     }
 }
 
-#ifdef MINFER_PROFILE
-#include <x86intrin.h>
-static void account(mf_program *p, int64_t instruction) {
-    uint64_t now = __rdtsc();
-    if (instruction >= 0) p->profile_ticks[instruction] += now - p->profile_last;
-    p->profile_last = now;
-}
-#else
-static void account(mf_program *p, int64_t instruction) { (void)p, (void)instruction; }
-#endif
-
 static void publish(mf_program *p, int64_t instruction) {
     atomic_store_explicit(&p->done, 0, memory_order_relaxed);
     for (int thread = 0; thread < p->n_threads; thread++) {
@@ -69,13 +58,11 @@ static void publish(mf_program *p, int64_t instruction) {
  * more chunk: else the tickets of the next instruction could be written before the last of these. */
 static void advance(mf_program *p, int64_t next, int thread) {
     for (;; next++) {
-        account(p, next - 1);
         for (; next < p->n_instructions; next++) {
             const mf_instruction *instruction = &p->instructions[next];
             if (instruction->n_chunks > 1) break;
             mf_ask_ahead(p, next, thread);
             if (instruction->n_chunks == 1) run_piece(p, instruction, 0, thread);
-            account(p, next);
         }
         publish(p, next);
         if (next == p->n_instructions) return;
@@ -233,7 +220,6 @@ int mf_program_run(mf_program *p, const mf_batch *batch, mf_cache *cache, const 
     int status = plan_step(p);
     if (status) return status;
     int64_t start = mf_nanoseconds();
-    account(p, -1);
     advance(p, 0, 0);
     mf_pool_run(p->pool, take_part, p);
     mf_large_pages_step(&p->large_pages, mf_nanoseconds() - start);
