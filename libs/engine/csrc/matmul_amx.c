@@ -63,24 +63,23 @@ static mf_amx_input input_at(const chunk *c, int tile, int64_t block) {
     const mf_column x = mf_column_of(w->activation, w->k, c->activations + first * c->stride);
     mf_amx_input in = {.q = x.q + block * c->kernels->block_bytes, .stride = c->stride};
     in.columns = left < MF_AMX_COLUMNS ? left : MF_AMX_COLUMNS;
-    for (int i = 0; i < MF_AMX_COLUMNS; i++) in.at[i] = (i < in.columns ? i : in.columns - 1) * c->stride;
+    in.is_first = block == 0;
     in.d = (const uint8_t *)(x.d + block);
     in.s = (const uint8_t *)(x.s ? (const void *)(x.s + block) : (const void *)(x.pairs32 + 8 * block));
     return in;
-}
-
-static MF_AMX void emit(const mf_span *span, int64_t panel, int64_t column, int columns, const mf_amx_sums *sums) {
-    const int has_minimum = mf_has_minimum(span->weight->type);
-    for (int i = 0; i < columns; i++) {
-        const __m512 result = has_minimum ? _mm512_add_ps(sums->acc[i], sums->minimum[i]) : sums->acc[i];
-        mf_wide_emit(span, panel, column + i, result);
-    }
 }
 
 /* Results lie a row of the output apart: their cache lines are asked for while the tile is worked on. */
 static void ask_for_results(const mf_output *out, int64_t panel, int64_t column, int columns) {
     for (int i = 0; i < columns; i++)
         __builtin_prefetch(out->data + (column + i) * out->stride + panel * MF_PANEL_ROWS, 1);
+}
+
+static MF_AMX mf_amx_output output_at(const mf_span *span, int64_t panel, int64_t column) {
+    const mf_output *out = span->out;
+    const int64_t row = panel * MF_PANEL_ROWS;
+    return (mf_amx_output){out->data + column * out->stride + row, out->stride, out->bias ? out->bias + row : NULL,
+                           out->accumulate, mf_wide_rows(span, panel)};
 }
 
 /* Two panels times all columns of the chunk. The sums of a tile wait in memory only when k takes several passes. */
@@ -100,10 +99,13 @@ static MF_AMX void run_panels(const mf_span *span, int64_t panel, chunk *c, int6
         for (int t = 0; t * MF_AMX_COLUMNS < c->columns; t++) {
             const mf_amx_input in = input_at(c, t, begin);
             mf_amx_sums *sums = &c->sums[passes > 1 ? t : 0];
-            if (p == 0) memset(sums, 0, sizeof *sums);
-            if (p + 1 == passes) ask_for_results(span->out, panel, column + t * MF_AMX_COLUMNS, in.columns);
-            c->kernels->tile(scratch, (int)(end - begin), &in, sums);
-            if (p + 1 == passes) emit(span, panel, column + t * MF_AMX_COLUMNS, in.columns, sums);
+            if (p + 1 < passes) {
+                c->kernels->tile(scratch, (int)(end - begin), &in, sums, NULL);
+                continue;
+            }
+            ask_for_results(span->out, panel, column + t * MF_AMX_COLUMNS, in.columns);
+            const mf_amx_output to = output_at(span, panel, column + t * MF_AMX_COLUMNS);
+            c->kernels->tile(scratch, (int)(end - begin), &in, sums, &to);
         }
     }
 }

@@ -26,8 +26,17 @@ typedef struct mf_amx_input {
     const uint8_t *d, *s; /* s: the sums of the 32-weight types, or the pairs over 32 of the K types */
     int64_t stride;       /* bytes from one column to the next, of all three */
     int columns;          /* 1 to 16 */
-    int64_t at[MF_AMX_COLUMNS]; /* byte offset of each column, that of the last for those beyond it */
+    int is_first;         /* pass over k: the sums start at zero */
 } mf_amx_input;
+
+/* Where a tile's results go after the last pass over k. */
+typedef struct mf_amx_output {
+    float *data; /* of the first row and column */
+    int64_t stride;
+    const float *bias;
+    int accumulate;
+    __mmask16 rows; /* that exist */
+} mf_amx_output;
 
 typedef struct mf_amx_sums {
     __m512 acc[MF_AMX_COLUMNS], minimum[MF_AMX_COLUMNS];
@@ -37,7 +46,8 @@ typedef struct mf_amx_kernels {
     int pass_blocks, block_bytes; /* of the pass, and of activations */
     int tile_bytes;               /* of a column in one tile product: 32 or 64 */
     void (*unpack)(const uint8_t *quants, const uint8_t *scales, int blocks, int slot, void *scratch);
-    void (*tile)(const void *scratch, int blocks, const mf_amx_input *input, mf_amx_sums *sums);
+    /* to: NULL before the last pass over k. */
+    void (*tile)(const void *scratch, int blocks, const mf_amx_input *input, mf_amx_sums *sums, const mf_amx_output *to);
 } mf_amx_kernels;
 
 extern const mf_amx_kernels mf_amx_q4_0, mf_amx_q4_1, mf_amx_q5_0, mf_amx_q5_1, mf_amx_q8_0;
@@ -45,7 +55,14 @@ extern const mf_amx_kernels mf_amx_q4_k, mf_amx_q5_k, mf_amx_q6_k;
 
 /* Byte offset of a column: one that is not there is read as the last, and its results are dropped. */
 MF_AMX_INLINE int64_t mf_amx_column(int is_whole, const mf_amx_input *in, int c) {
-    return is_whole ? c * in->stride : in->at[c];
+    return (is_whole || c < in->columns ? c : in->columns - 1) * in->stride;
+}
+
+MF_AMX_INLINE void mf_amx_emit(const mf_amx_output *to, int c, __m512 result) {
+    float *data = to->data + c * to->stride;
+    if (to->bias) result = _mm512_add_ps(result, _mm512_maskz_loadu_ps(to->rows, to->bias));
+    if (to->accumulate) result = _mm512_add_ps(_mm512_maskz_loadu_ps(to->rows, data), result);
+    _mm512_mask_storeu_ps(data, to->rows, result);
 }
 
 /* The assembler's names, so that neither an old compiler's intrinsics nor its idea of what they touch matter. */

@@ -51,13 +51,24 @@ MF_AMX_INLINE void multiply(int is_whole, const int8_t v[8][64], const int8_t *q
     }
 }
 
+MF_AMX_INLINE void minima(int n, int is_whole, const scratch_32 *from, int blocks, const mf_amx_input *in, mf_amx_sums *sums) {
+    __m512 acc[MF_AMX_COLUMNS];
+    MF_UNROLL for (int c = 0; c < n; c++) acc[c] = in->is_first ? _mm512_setzero_ps() : sums->minimum[c];
+    for (int b = 0; b < blocks; b++) {
+        const __m512 m = _mm512_load_ps(from->m[b]);
+        MF_UNROLL for (int c = 0; c < n; c++) acc[c] = _mm512_fmadd_ps(m, factor(in->s, mf_amx_column(is_whole, in, c), b), acc[c]);
+    }
+    MF_UNROLL for (int c = 0; c < n; c++) sums->minimum[c] = acc[c];
+}
+
 /* n: the columns that are computed, at least those that exist. One product is always under way: it takes as long as
  * the arithmetic that follows the one before. */
 MF_AMX_INLINE void tile(int n, int is_whole, int has_minimum, const scratch_32 *from, int blocks, const mf_amx_input *in,
-                        mf_amx_sums *sums) {
+                        mf_amx_sums *sums, const mf_amx_output *to) {
     _Alignas(64) products isum[2];
     __m512 acc[MF_AMX_COLUMNS];
-    MF_UNROLL for (int c = 0; c < n; c++) acc[c] = sums->acc[c];
+    if (has_minimum) minima(n, is_whole, from, blocks, in, sums);
+    MF_UNROLL for (int c = 0; c < n; c++) acc[c] = in->is_first ? _mm512_setzero_ps() : sums->acc[c];
     multiply(is_whole, from->v[0], in->q, in->stride, isum[0]);
     for (int b = 0; b < blocks; b++) {
         if (b + 1 < blocks)
@@ -68,29 +79,31 @@ MF_AMX_INLINE void tile(int n, int is_whole, int has_minimum, const scratch_32 *
             acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(d, factor(in->d, mf_amx_column(is_whole, in, c), b)), value, acc[c]);
         }
     }
-    MF_UNROLL for (int c = 0; c < n; c++) sums->acc[c] = acc[c];
-    if (!has_minimum) return;
-    MF_UNROLL for (int c = 0; c < n; c++) acc[c] = sums->minimum[c];
-    for (int b = 0; b < blocks; b++) {
-        const __m512 m = _mm512_load_ps(from->m[b]);
-        MF_UNROLL for (int c = 0; c < n; c++) acc[c] = _mm512_fmadd_ps(m, factor(in->s, mf_amx_column(is_whole, in, c), b), acc[c]);
-    }
-    MF_UNROLL for (int c = 0; c < n; c++) sums->minimum[c] = acc[c];
+    if (to)
+        MF_UNROLL for (int c = 0; c < n; c++) {
+            if (!is_whole && c >= in->columns) break;
+            mf_amx_emit(to, c, has_minimum ? _mm512_add_ps(acc[c], sums->minimum[c]) : acc[c]);
+        }
+    else
+        MF_UNROLL for (int c = 0; c < n; c++) sums->acc[c] = acc[c];
 }
 
-MF_AMX_INLINE void tiles(int has_minimum, const scratch_32 *from, int blocks, const mf_amx_input *in, mf_amx_sums *sums) {
-    if (in->columns == 16) tile(16, 1, has_minimum, from, blocks, in, sums);
-    else if (in->columns > 8) tile(16, 0, has_minimum, from, blocks, in, sums);
-    else if (in->columns > 4) tile(8, 0, has_minimum, from, blocks, in, sums);
-    else tile(4, 0, has_minimum, from, blocks, in, sums);
+MF_AMX_INLINE void tiles(int has_minimum, const scratch_32 *from, int blocks, const mf_amx_input *in, mf_amx_sums *sums,
+                         const mf_amx_output *to) {
+    if (in->columns == 16) tile(16, 1, has_minimum, from, blocks, in, sums, to);
+    else if (in->columns > 8) tile(16, 0, has_minimum, from, blocks, in, sums, to);
+    else if (in->columns > 4) tile(8, 0, has_minimum, from, blocks, in, sums, to);
+    else tile(4, 0, has_minimum, from, blocks, in, sums, to);
 }
 
-static MF_AMX void tiles_without(const void *from, int blocks, const mf_amx_input *in, mf_amx_sums *sums) {
-    tiles(0, (const scratch_32 *)from, blocks, in, sums);
+static MF_AMX void tiles_without(const void *from, int blocks, const mf_amx_input *in, mf_amx_sums *sums,
+                                 const mf_amx_output *to) {
+    tiles(0, (const scratch_32 *)from, blocks, in, sums, to);
 }
 
-static MF_AMX void tiles_with(const void *from, int blocks, const mf_amx_input *in, mf_amx_sums *sums) {
-    tiles(1, (const scratch_32 *)from, blocks, in, sums);
+static MF_AMX void tiles_with(const void *from, int blocks, const mf_amx_input *in, mf_amx_sums *sums,
+                              const mf_amx_output *to) {
+    tiles(1, (const scratch_32 *)from, blocks, in, sums, to);
 }
 
 #define TYPE(name, type, tiles) \

@@ -120,10 +120,10 @@ MF_AMX_INLINE __m512 minimum(const block_k *from, const int32_t *pairs32) {
 }
 
 MF_AMX_INLINE void tile(int type, int n, int is_whole, const block_k *from, int blocks, const mf_amx_input *in,
-                        mf_amx_sums *sums) {
+                        mf_amx_sums *sums, const mf_amx_output *to) {
     _Alignas(64) products isum[2];
     __m512 acc[MF_AMX_COLUMNS];
-    MF_UNROLL for (int c = 0; c < n; c++) acc[c] = sums->acc[c];
+    MF_UNROLL for (int c = 0; c < n; c++) acc[c] = in->is_first ? _mm512_setzero_ps() : sums->acc[c];
     multiply(is_whole, from, in->q, in->stride, isum[0]);
     for (int b = 0; b < blocks; b++, from++) {
         if (b + 1 < blocks) multiply(is_whole, from + 1, in->q + MF_BLOCK_K * (b + 1), in->stride, isum[(b + 1) % 2]);
@@ -139,18 +139,25 @@ MF_AMX_INLINE void tile(int type, int n, int is_whole, const block_k *from, int 
             acc[c] = _mm512_fnmadd_ps(_mm512_mul_ps(dmin, dx), minimum(from, pairs32), acc[c]);
         }
     }
-    MF_UNROLL for (int c = 0; c < n; c++) sums->acc[c] = acc[c];
+    if (to)
+        MF_UNROLL for (int c = 0; c < n; c++) {
+            if (!is_whole && c >= in->columns) break;
+            mf_amx_emit(to, c, acc[c]);
+        }
+    else
+        MF_UNROLL for (int c = 0; c < n; c++) sums->acc[c] = acc[c];
 }
 
 #define TYPE(name, type) \
     static MF_AMX void name##_unpack(const uint8_t *quants, const uint8_t *scales, int blocks, int slot, void *to) { \
         unpack(type, quants, scales, blocks, slot, (block_k *)to); \
     } \
-    static MF_AMX void name##_tile(const void *from, int blocks, const mf_amx_input *in, mf_amx_sums *sums) { \
-        if (in->columns == 16) tile(type, 16, 1, (const block_k *)from, blocks, in, sums); \
-        else if (in->columns > 8) tile(type, 16, 0, (const block_k *)from, blocks, in, sums); \
-        else if (in->columns > 4) tile(type, 8, 0, (const block_k *)from, blocks, in, sums); \
-        else tile(type, 4, 0, (const block_k *)from, blocks, in, sums); \
+    static MF_AMX void name##_tile(const void *from, int blocks, const mf_amx_input *in, mf_amx_sums *sums, \
+                                   const mf_amx_output *to) { \
+        if (in->columns == 16) tile(type, 16, 1, (const block_k *)from, blocks, in, sums, to); \
+        else if (in->columns > 8) tile(type, 16, 0, (const block_k *)from, blocks, in, sums, to); \
+        else if (in->columns > 4) tile(type, 8, 0, (const block_k *)from, blocks, in, sums, to); \
+        else tile(type, 4, 0, (const block_k *)from, blocks, in, sums, to); \
     } \
     const mf_amx_kernels mf_amx_##name = {PASS, MF_BLOCK_K, 64, name##_unpack, name##_tile};
 

@@ -59,12 +59,18 @@ MF_AVX512_INLINE __m512 mf_wide_halves(const mf_panel_pair *pair, int64_t at) {
     return _mm512_cvtph_ps(both);
 }
 
-/* One column's results of the rows of a pair of panels that exist. */
+/* The rows of a pair of panels that exist. */
+MF_AVX512_INLINE __mmask16 mf_wide_rows(const mf_span *span, int64_t panel) {
+    const int64_t left = span->weight->rows - panel * MF_PANEL_ROWS;
+    const int64_t most = panel + 1 < span->last ? MF_WIDE_ROWS : MF_PANEL_ROWS;
+    return (__mmask16)((1u << (left < most ? left : most)) - 1);
+}
+
+/* One column's results of them. */
 MF_AVX512_INLINE void mf_wide_emit(const mf_span *span, int64_t panel, int64_t column, __m512 result) {
     const mf_output *out = span->out;
-    const int64_t row = panel * MF_PANEL_ROWS, left = span->weight->rows - row;
-    const int64_t most = panel + 1 < span->last ? MF_WIDE_ROWS : MF_PANEL_ROWS, rows = left < most ? left : most;
-    const __mmask16 mask = (__mmask16)((1u << rows) - 1);
+    const int64_t row = panel * MF_PANEL_ROWS;
+    const __mmask16 mask = mf_wide_rows(span, panel);
     float *data = out->data + column * out->stride + row;
     if (out->bias) result = _mm512_add_ps(result, _mm512_maskz_loadu_ps(mask, out->bias + row));
     if (out->accumulate) result = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, data), result);
