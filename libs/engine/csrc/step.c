@@ -22,7 +22,9 @@ static void row_chunk(mf_program *p, const mf_instruction *instruction, int32_t 
     }
 }
 
+/* By the calling thread, as often as it looks for work: the others may take all chunks of an instruction. */
 static void check_cancel(mf_program *p) {
+    if (!p->cancel) return;
     int64_t now = mf_nanoseconds();
     if (now < p->next_check) return;
     p->next_check = now + p->cancel_interval;
@@ -37,7 +39,7 @@ static void run_piece(mf_program *p, const mf_instruction *instruction, int32_t 
         case MF_CLASS_MATMUL: mf_matmul_chunk(p, instruction, chunk); break;
         case MF_CLASS_EXPERTS: mf_expert_chunk(p, instruction, chunk); break;
         case MF_CLASS_ATTEND:
-            if (thread == 0 && p->cancel) check_cancel(p);
+            if (thread == 0) check_cancel(p); /* its share of a long attention is the longest it is away */
             mf_attend_task(p, op, chunk, thread);
             break;
         case MF_CLASS_HEAD: mf_head_chunk(p, op, chunk, thread); break;
@@ -89,6 +91,7 @@ static int run_next(mf_program *p, int owner, int thread, int64_t *instruction) 
 static void take_part(void *context, int thread) {
     mf_program *p = context;
     for (;;) {
+        if (thread == 0) check_cancel(p);
         const uint64_t seen = atomic_load_explicit(&p->shares[thread].ticket, memory_order_acquire);
         if (seen >> 32 >= (uint64_t)p->n_instructions) return;
         int64_t instruction = 0;
@@ -219,6 +222,7 @@ int mf_program_run(mf_program *p, const mf_batch *batch, mf_cache *cache, const 
     atomic_store(&p->is_cancelled, 0);
     int status = plan_step(p);
     if (status) return status;
+    check_cancel(p);
     int64_t start = mf_nanoseconds();
     advance(p, 0, 0);
     mf_pool_run(p->pool, take_part, p);

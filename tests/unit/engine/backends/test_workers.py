@@ -56,13 +56,12 @@ def test_threads_are_as_quiet_about_arithmetic_as_the_program_is() -> None:
 
 
 def test_closing_ends_the_threads() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     workers = Workers(4)
     workers.run(lambda _piece: None, 10)
-    assert threading.active_count() == before + 3
+    started = set(threading.enumerate()) - before
+    assert len(started) == 3
     workers.close()
-    for _ in range(500):
-        if threading.active_count() == before:
-            break
-        time.sleep(0.01)
-    assert threading.active_count() == before
+    for thread in started:
+        thread.join(5)
+    assert not any(thread.is_alive() for thread in started)
