@@ -40,7 +40,7 @@ static inline v16 v16_exp2(v16 t) {
 
 #define DEFINE_EXP(V) \
     static inline V V##_exp(V x) { \
-        const V magic = V##_set(12582912.0f + 127.0f); \
+        const V magic = V##_set(EXP2_MAGIC); \
         x = V##_min(V##_set(89.0f), V##_max(V##_set(-88.0f), x)); \
         V biased = V##_add(V##_mul(x, V##_set(LOG2_E)), magic); \
         V n = V##_sub(biased, magic); \

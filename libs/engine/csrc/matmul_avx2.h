@@ -115,6 +115,22 @@ MF_AVX2_INLINE void mf_emit(const mf_span *span, int64_t column, int64_t panel, 
     }
 }
 
+/* Runs `call(type)` with the type a constant: one with a scale per 32 weights, and a K type. */
+#define MF_FOR_TYPE_32(type, call) \
+    switch (type) { \
+    case MF_Q4_0: call(MF_Q4_0); break; \
+    case MF_Q4_1: call(MF_Q4_1); break; \
+    case MF_Q5_0: call(MF_Q5_0); break; \
+    case MF_Q5_1: call(MF_Q5_1); break; \
+    default: call(MF_Q8_0); break; \
+    }
+#define MF_FOR_TYPE_K(type, call) \
+    switch (type) { \
+    case MF_Q4_K: call(MF_Q4_K); break; \
+    case MF_Q5_K: call(MF_Q5_K); break; \
+    default: call(MF_Q6_K); break; \
+    }
+
 MF_AVX2_INLINE int mf_has_minimum(int type) { return type == MF_Q4_1 || type == MF_Q5_1; }
 MF_AVX2_INLINE int mf_has_fifth_bit(int type) { return type == MF_Q5_0 || type == MF_Q5_1; }
 MF_AVX2_INLINE int mf_offset_shift(int type) { return type == MF_Q4_0 ? 3 : type == MF_Q5_0 ? 4 : 0; }

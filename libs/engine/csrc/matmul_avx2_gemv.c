@@ -87,13 +87,9 @@ MF_AVX2_INLINE void gemv(int type, const mf_span *span, const mf_column *x, int6
 
 MF_AVX2 void mf_avx2_gemv(const mf_span *span, const uint8_t *activation, int64_t column) {
     const mf_column x = mf_column_of(MF_ACTIVATION_Q8, span->weight->k, activation);
-    switch (span->weight->type) {
-    case MF_Q4_0: gemv(MF_Q4_0, span, &x, column); break;
-    case MF_Q4_1: gemv(MF_Q4_1, span, &x, column); break;
-    case MF_Q5_0: gemv(MF_Q5_0, span, &x, column); break;
-    case MF_Q5_1: gemv(MF_Q5_1, span, &x, column); break;
-    default: gemv(MF_Q8_0, span, &x, column); break;
-    }
+#define CALL(type) gemv(type, span, &x, column)
+    MF_FOR_TYPE_32(span->weight->type, CALL)
+#undef CALL
 }
 
 #endif

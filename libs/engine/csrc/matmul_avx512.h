@@ -66,18 +66,7 @@ MF_AVX512_INLINE __mmask16 mf_wide_rows(const mf_span *span, int64_t panel) {
     return (__mmask16)((1u << (left < most ? left : most)) - 1);
 }
 
-/* One column's results of them. */
-MF_AVX512_INLINE void mf_wide_emit(const mf_span *span, int64_t panel, int64_t column, __m512 result) {
-    const mf_output *out = span->out;
-    const int64_t row = panel * MF_PANEL_ROWS;
-    const __mmask16 mask = mf_wide_rows(span, panel);
-    float *data = out->data + column * out->stride + row;
-    if (out->bias) result = _mm512_add_ps(result, _mm512_maskz_loadu_ps(mask, out->bias + row));
-    if (out->accumulate) result = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, data), result);
-    _mm512_mask_storeu_ps(data, mask, result);
-}
-
-/* The same of a panel and its counterpart. */
+/* One column's results of a panel and its counterpart. */
 MF_AVX512_INLINE void mf_far_emit(const mf_span *span, int64_t panel, int64_t column, __m512 result) {
     const int64_t far = panel + mf_span_half(span);
     mf_emit(span, column, panel, _mm512_castps512_ps256(result));
@@ -86,7 +75,6 @@ MF_AVX512_INLINE void mf_far_emit(const mf_span *span, int64_t panel, int64_t co
 
 /* Four activations of a column, or a pair of sums, in every lane. */
 MF_AVX512_INLINE __m512i mf_wide_word(const void *p) { return _mm512_set1_epi32((int32_t)mf_load32(p)); }
-
 
 /* Planes of the columns of a group: bytes from column to column, and from a column's q to its planes. Those that a kind
  * of activation does not have are not used. */
