@@ -43,7 +43,7 @@ static int64_t count_tiles(const mf_program *p, const mf_attend_class *class, in
 
 /* Large tiles share more work, but there have to be some for every thread. */
 static int32_t choose_tile_rows(const mf_program *p, const mf_attend_class *class) {
-    int32_t rows = p->rows->tile_rows;
+    int32_t rows = MF_TILE_ROWS;
     while (rows > MF_LEAST_TILE_ROWS && count_tiles(p, class, rows) < TASKS_PER_THREAD * p->n_threads) rows /= 2;
     return rows;
 }
@@ -114,6 +114,17 @@ static float slope_of(float max_bias, int32_t head, int32_t n_heads) {
     return (float)(slope * sum);
 }
 
+static void set_query(tile_work *w, const mf_program *p, int32_t r, const float *source, float *q) {
+    const int64_t dk = w->kind.dk;
+    if (w->kind.is_half) {
+        int32_t *pairs = (int32_t *)q + mf_query_of_row(mf_pairs(dk), r);
+        w->q_scale[r] = p->rows->query_pairs(dk, source, mf_query_limit(dk), pairs) * w->kind.q_factor;
+    } else {
+        float *target = q + mf_query_of_row(dk, r);
+        for (int64_t d = 0; d < dk; d++) target[d * MF_QUERY_ROWS] = source[d] * w->kind.q_factor;
+    }
+}
+
 void mf_tile_set_up(tile_work *w, const mf_program *p, const mf_operation *op, const mf_tile *tile, float *q) {
     w->class = &p->classes[op->p[3]];
     w->op = op;
@@ -124,7 +135,7 @@ void mf_tile_set_up(tile_work *w, const mf_program *p, const mf_operation *op, c
     w->table = p->batch->block_tables[tile->sequence * p->limits.n_groups + w->class->group];
     const mf_cache_group *spec = &w->store->spec;
     w->per_kv = w->class->n_q / spec->n_kv;
-    w->kind = (mf_attend_kind){spec->dk, spec->dv, (spec->dv + 15) / 16 * 16, spec->is_half,
+    w->kind = (mf_attend_kind){spec->dk, spec->dv, (spec->dv + 15) / 16 * 16, spec->is_half, mf_key_bits(spec->dk),
                                op->f[1] > 0 ? op->f[0] : op->f[0] * MF_LOG2_E, op->f[1]};
     for (int32_t r = 0; r < tile->n_rows; r++) {
         int32_t row = w->sequence->first_row + (tile->first + r) / w->per_kv;
@@ -132,8 +143,7 @@ void mf_tile_set_up(tile_work *w, const mf_program *p, const mf_operation *op, c
         w->position[r] = p->batch->cache_pos[row];
         visible(w->class, spec, w->sequence, w->position[r], &w->low[r], &w->high[r]);
         const float *source = (const float *)mf_row(p, op->a, row) + head * spec->dk;
-        float *target = q + mf_query_of_row(spec->dk, r), factor = w->kind.q_factor;
-        for (int32_t d = 0; d < spec->dk; d++) target[d * MF_QUERY_ROWS] = source[d] * factor;
+        set_query(w, p, r, source, q);
         if (op->f[2] > 0) w->slopes[r] = slope_of(op->f[2], head, w->class->n_q) * MF_LOG2_E;
     }
 }
@@ -170,7 +180,8 @@ void mf_tile_chunk(const tile_work *w, const mf_program *p, int32_t chunk, const
     int32_t distance[MF_TILE_ROWS], begin, end;
     mf_attend_chunk c;
     c.kind = &w->kind, c.n_rows = w->tile->n_rows, c.n_next = 0;
-    c.q = scratch->q, c.scores = scratch->scores, c.room = scratch->room, c.slopes = NULL, c.distance = NULL;
+    c.q = scratch->q, c.q_pairs = (const int32_t *)scratch->q, c.q_scale = w->q_scale;
+    c.scores = scratch->scores, c.room = scratch->room, c.slopes = NULL, c.distance = NULL;
     c.peak = peak, c.sum = sum, c.values = values;
     see_chunk(w, start, &c, &begin, &end);
     for (int32_t b = begin / MF_BLOCK_POSITIONS; b * MF_BLOCK_POSITIONS < end; b++) {

@@ -18,7 +18,7 @@ typedef struct {
     mf_attend_kind kind;
     int32_t slot, per_kv; /* per_kv: query heads of one kv head */
     int32_t position[MF_TILE_ROWS], low[MF_TILE_ROWS], high[MF_TILE_ROWS]; /* visible: [low, high) */
-    float slopes[MF_TILE_ROWS];
+    float slopes[MF_TILE_ROWS], q_scale[MF_TILE_ROWS];
 } tile_work;
 
 static inline int32_t mf_tile_head(const tile_work *w, int32_t r) {

@@ -7,7 +7,8 @@
 
 int64_t mf_cache_head_bytes(const mf_cache_group *spec) {
     int64_t padded = (spec->dv + 15) / 16 * 16, element = spec->is_half ? 2 : 4;
-    return (spec->dk + padded) * MF_BLOCK_POSITIONS * element;
+    int64_t scales = spec->is_half ? 2 * MF_BLOCK_POSITIONS * element : 0; /* largest magnitudes: kernels.h */
+    return (spec->dk + padded) * MF_BLOCK_POSITIONS * element + scales;
 }
 
 int64_t mf_cache_block_bytes(const mf_cache_group *group) { return mf_cache_head_bytes(group) * group->n_kv; }

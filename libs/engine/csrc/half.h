@@ -5,6 +5,9 @@
 #include <stdint.h>
 #include <string.h>
 
+/* 1.5 * 2^23: added to a float of less than 2^22 it leaves the nearest whole number in the low bits. */
+#define ROUNDING 12582912.0f
+
 static inline float mf_float_of_bits(uint32_t bits) {
     float value;
     memcpy(&value, &bits, sizeof value);

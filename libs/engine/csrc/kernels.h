@@ -22,9 +22,11 @@ enum { MF_TILE_ROWS = 192, MF_LEAST_TILE_ROWS = 24 };
 enum { MF_SCORE_STRIDE = MF_CHUNK_POSITIONS + 16 };
 
 /* How one layer's keys and values of one kv head look to a kernel. A block holds 16 positions:
- * keys [dk][16 positions], then values [dv_padded / 16][16 positions][16], each element f16 or f32. */
+ * keys [dk][16 positions], then values [dv_padded / 16][16 positions][16], each element f16 or f32; with f16 then the
+ * largest magnitude of each position's key [16] and of its value [16]. */
 typedef struct {
     int32_t dk, dv, dv_padded, is_half;
+    int32_t key_bits;   /* of a key as whole number; with f16 */
     float q_factor;     /* scale, times log2(e) unless soft-capped: scores are kept as powers of two */
     float softcap;      /* 0: none */
 } mf_attend_kind;
@@ -35,29 +37,39 @@ typedef struct {
     int32_t n_rows;
     const uint8_t *blocks[MF_CHUNK_BLOCKS];          /* each: this head's keys, then its values */
     int32_t first[MF_TILE_ROWS], last[MF_TILE_ROWS]; /* visible positions [first, last) within the chunk */
-    const float *q;      /* [n_rows / MF_QUERY_ROWS][dk][MF_QUERY_ROWS], multiplied by q_factor */
+    const float *q;      /* f32: [n_rows / MF_QUERY_ROWS][dk][MF_QUERY_ROWS], multiplied by q_factor */
+    const int32_t *q_pairs; /* f16: [n_rows / MF_QUERY_ROWS][pairs of features][MF_QUERY_ROWS], whole numbers */
+    const float *q_scale;   /* f16: what they are worth by row, multiplied by q_factor */
     const float *slopes; /* ALiBi by row, times log2(e): minus slope times distance; or NULL */
     const int32_t *distance;                         /* chunk start - query position, by row; with slopes */
     int32_t n_next;                                  /* blocks that will be wanted after these */
     const uint8_t *next[MF_CHUNK_BLOCKS];
-    /* scratch [MF_LEAST_TILE_ROWS][MF_SCORE_STRIDE]: afterwards the probabilities, if rows are at most MF_QUERY_ROWS */
+    /* scratch [MF_QUERY_ROWS][MF_SCORE_STRIDE]: afterwards the probabilities, if rows are at most MF_QUERY_ROWS */
     float *scores;
-    float *room;   /* scratch of mf_attend_room(): keys and values as floats */
+    float *room;   /* scratch of mf_attend_room(): keys and values as whole numbers */
     float *peak, *sum, *values; /* results by row: maximum, sum of powers, [dv_padded] weighted values */
 } mf_attend_chunk;
 
+static inline int64_t mf_pairs(int64_t n) { return (n + 1) / 2; }
+
 static inline int64_t mf_attend_room(int64_t dk, int64_t dv_padded) {
-    return MF_CHUNK_POSITIONS * (dk + dv_padded);
+    return MF_CHUNK_POSITIONS * (mf_pairs(dk) + dv_padded / 2);
 }
 
-/* Where row `row` of a tile begins among its queries; feature d is d * MF_QUERY_ROWS further. */
-static inline int64_t mf_query_of_row(int64_t dk, int64_t row) {
-    return row / MF_QUERY_ROWS * MF_QUERY_ROWS * dk + row % MF_QUERY_ROWS;
+/* Where row `row` of a tile begins among its queries of n features or pairs; the next is MF_QUERY_ROWS further. */
+static inline int64_t mf_query_of_row(int64_t n, int64_t row) {
+    return row / MF_QUERY_ROWS * MF_QUERY_ROWS * n + row % MF_QUERY_ROWS;
+}
+
+/* Whole numbers of so many bits for keys, and queries up to a limit, leave sums of dk products within 31 bits. */
+static inline int32_t mf_key_bits(int64_t dk) { return dk <= 128 ? 12 : dk <= 512 ? 11 : 10; }
+static inline float mf_query_limit(int64_t dk) {
+    const int64_t limit = INT32_MAX / (dk << mf_key_bits(dk));
+    return limit < 32767 ? (float)limit : 32767;
 }
 
 typedef struct {
     const char *name;
-    int32_t tile_rows; /* that attention does best at a time, at most MF_TILE_ROWS */
     void (*norm_rms)(int64_t n, const float *x, const float *weight, const float *bias, float eps, float *y);
     void (*norm_layer)(int64_t n, const float *x, const float *weight, const float *bias, float eps, float *y);
     void (*norm_l2)(int64_t n, const float *x, float *y);
@@ -80,6 +92,7 @@ typedef struct {
     int (*above)(const float *x, float bar);
     void (*to_half)(int64_t n, const float *x, uint16_t *y);
     /* attention */
+    float (*query_pairs)(int64_t n, const float *x, float limit, int32_t *pairs);
     void (*attend_half)(const mf_attend_chunk *chunk);
     void (*attend_float)(const mf_attend_chunk *chunk);
     /* fold the next chunk's results of some rows into the running ones, in ascending order of chunks */

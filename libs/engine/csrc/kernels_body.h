@@ -11,43 +11,23 @@
 #define BY_FOUR _Pragma("GCC unroll 4")
 #endif
 
+#include "half.h"
 #include "kernels.h"
 #include "lanes_math.h"
 
 #ifdef SIXTEEN_LANES
 #define LANES(x) v16_##x
-#define ATTENTION "attention_wide.h"
-#define TILE_ROWS MF_TILE_ROWS
-#define SCORE_ROWS MF_QUERY_ROWS
 #else
 #define LANES(x) v8_##x
-#define ATTENTION "attention_template.h"
-#define TILE_ROWS MF_LEAST_TILE_ROWS
-#define SCORE_ROWS MF_LEAST_TILE_ROWS
 #endif
 
 #include "rows_template.h"
 #include "softmax_template.h"
-#ifdef SIXTEEN_LANES
-#include "attention_groups.h"
-#endif
-
-#define KV_ELEMENT uint16_t
-#define KV_LOAD LANES(load_half)
-#define KV_NAME(x) x##_half
-#include ATTENTION
-#undef KV_ELEMENT
-#undef KV_LOAD
-#undef KV_NAME
-
-#define KV_ELEMENT float
-#define KV_LOAD LANES(load)
-#define KV_NAME(x) x##_float
-#include ATTENTION
+#include "attention_half.h"
+#include "attention_float.h"
 
 const mf_row_kernels TABLE = {
     .name = TABLE_NAME,
-    .tile_rows = TILE_ROWS,
     .norm_rms = norm_rms,
     .norm_layer = norm_layer,
     .norm_l2 = norm_l2,
@@ -66,6 +46,7 @@ const mf_row_kernels TABLE = {
     .exponential = exponential,
     .above = above,
     .to_half = to_half,
+    .query_pairs = query_pairs,
     .attend_half = attend_half,
     .attend_float = attend_float,
     .attend_merge = attend_merge,

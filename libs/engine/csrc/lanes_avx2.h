@@ -46,6 +46,28 @@ static inline float v8_greatest(v8 a) {
     x = _mm_max_ps(x, _mm_movehl_ps(x, x));
     return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
 }
+/* Whole numbers: 32 bits a lane, or pairs of 16 bits. */
+typedef __m256i v8i;
+
+static inline v8i v8_load_pairs(const int32_t *p) { return _mm256_loadu_si256((const __m256i *)p); }
+static inline void v8_store_pairs(int32_t *p, v8i a) { _mm256_storeu_si256((__m256i *)p, a); }
+static inline v8i v8_spread(int32_t a) { return _mm256_set1_epi32(a); }
+static inline v8 v8_from_whole(v8i a) { return _mm256_cvtepi32_ps(a); }
+static inline v8i v8_round(v8 a) { return _mm256_cvtps_epi32(a); } /* the low 16 bits are 0 if a is no number */
+/* the low 16 bits of both */
+static inline v8i v8_join(v8i low, v8i high) {
+    return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
+}
+static inline v8i v8_pairs(const uint16_t *low, const uint16_t *high, v8 low_factor, v8 high_factor) {
+    return v8_join(v8_round(v8_mul(v8_load_half(low), low_factor)), v8_round(v8_mul(v8_load_half(high), high_factor)));
+}
+/* c + the products of both halves. The sum by name: gcc 12 keeps moving a dozen of them between registers and memory
+ * around the intrinsic. */
+static inline v8i v8_dot(v8i a, v8i b, v8i c) {
+    const v8i products = _mm256_madd_epi16(a, b);
+    __asm__("vpaddd %1, %0, %0" : "+x"(c) : "x"(products));
+    return c;
+}
 static inline int v8_any_above(v8 a, v8 b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)); }
 
 #endif

@@ -14,10 +14,6 @@ static inline v16 v16_add(v16 a, v16 b) { return _mm512_add_ps(a, b); }
 static inline v16 v16_sub(v16 a, v16 b) { return _mm512_sub_ps(a, b); }
 static inline v16 v16_mul(v16 a, v16 b) { return _mm512_mul_ps(a, b); }
 static inline v16 v16_fma(v16 a, v16 b, v16 c) { return _mm512_fmadd_ps(a, b, c); }
-/* a * b + c where `is_wanted`, else c as it is */
-static inline v16 v16_fma_if(int is_wanted, v16 a, v16 b, v16 c) {
-    return _mm512_mask3_fmadd_ps(a, b, c, (__mmask16)(is_wanted ? 0xffff : 0));
-}
 static inline v16 v16_max(v16 a, v16 b) { return _mm512_max_ps(a, b); }
 static inline v16 v16_min(v16 a, v16 b) { return _mm512_min_ps(a, b); }
 static inline v16 v16_shift_to_exponent(v16 a) {
@@ -29,5 +25,25 @@ static inline v16 v16_times_power_unless_below(v16 a, v16 whole, v16 b, float ba
 }
 static inline v8 v16_low(v16 a) { return _mm512_castps512_ps256(a); }
 static inline v8 v16_high(v16 a) { return _mm512_extractf32x8_ps(a, 1); }
+
+typedef __m512i v16i;
+
+static inline v16i v16_load_pairs(const int32_t *p) { return _mm512_loadu_si512(p); }
+static inline void v16_store_pairs(int32_t *p, v16i a) { _mm512_storeu_si512(p, a); }
+static inline v16i v16_spread(int32_t a) { return _mm512_set1_epi32(a); }
+static inline v16 v16_from_whole(v16i a) { return _mm512_cvtepi32_ps(a); }
+static inline v16i v16_round(v16 a) { return _mm512_cvtps_epi32(a); }
+static inline v16i v16_join(v16i low, v16i high) {
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_slli_epi32(high, 16));
+}
+static inline v16i v16_pairs(const uint16_t *low, const uint16_t *high, v16 low_factor, v16 high_factor) {
+    return v16_join(v16_round(v16_mul(v16_load_half(low), low_factor)),
+                    v16_round(v16_mul(v16_load_half(high), high_factor)));
+}
+/* By name: gcc 12 keeps moving sums from one register to another around the intrinsic. */
+static inline v16i v16_dot(v16i a, v16i b, v16i c) {
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));
+    return c;
+}
 
 #endif

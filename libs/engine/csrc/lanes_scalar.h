@@ -59,6 +59,42 @@ static inline float v8_greatest(v8 a) {
     }
     return a.lane[0];
 }
+/* Whole numbers: 32 bits a lane, or pairs of 16 bits. */
+typedef struct {
+    int32_t lane[8];
+} v8i;
+
+#define V8I_EACH(expression)                                    \
+    do {                                                        \
+        v8i result;                                             \
+        for (int i = 0; i < 8; i++) result.lane[i] = expression; \
+        return result;                                          \
+    } while (0)
+
+static inline v8i v8_load_pairs(const int32_t *p) { V8I_EACH(p[i]); }
+static inline void v8_store_pairs(int32_t *p, v8i a) {
+    for (int i = 0; i < 8; i++) p[i] = a.lane[i];
+}
+static inline v8i v8_spread(int32_t a) { V8I_EACH(a); }
+static inline v8 v8_from_whole(v8i a) { V8_EACH((float)a.lane[i]); }
+/* To nearest, of less than 2^22; 0 where it is no number. */
+static inline int32_t mf_round_lane(float a) {
+    return a == a ? (int32_t)(mf_bits_of_float(a + ROUNDING) - mf_bits_of_float(ROUNDING)) : 0;
+}
+static inline v8i v8_round(v8 a) { V8I_EACH(mf_round_lane(a.lane[i])); }
+/* the low 16 bits of both */
+static inline v8i v8_join(v8i low, v8i high) {
+    V8I_EACH((int32_t)(((uint32_t)low.lane[i] & 0xffff) | (uint32_t)high.lane[i] << 16));
+}
+static inline v8i v8_pairs(const uint16_t *low, const uint16_t *high, v8 low_factor, v8 high_factor) {
+    return v8_join(v8_round(v8_mul(v8_load_half(low), low_factor)), v8_round(v8_mul(v8_load_half(high), high_factor)));
+}
+/* c + the products of both halves, as far as 32 bits go */
+static inline int32_t mf_dot_lane(int32_t a, int32_t b, int32_t c) {
+    const int32_t low = (int16_t)a * (int16_t)b, high = (int16_t)(a >> 16) * (int16_t)(b >> 16);
+    return (int32_t)((uint32_t)c + (uint32_t)low + (uint32_t)high);
+}
+static inline v8i v8_dot(v8i a, v8i b, v8i c) { V8I_EACH(mf_dot_lane(a.lane[i], b.lane[i], c.lane[i])); }
 static inline int v8_any_above(v8 a, v8 b) {
     int mask = 0;
     for (int i = 0; i < 8; i++) mask |= (a.lane[i] > b.lane[i]) << i;

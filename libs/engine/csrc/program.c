@@ -210,8 +210,8 @@ static int build_scratch(mf_program *p) {
         if (p->groups[g].dk > dk) dk = p->groups[g].dk;
         if (p->groups[g].dv + 15 > dv) dv = (p->groups[g].dv + 15) / 16 * 16;
     }
-    const int64_t rows = p->rows->tile_rows, values = whole_lines(rows * dv);
-    const int64_t sizes[] = {MF_LEAST_TILE_ROWS * MF_SCORE_STRIDE, whole_lines(rows * dk), values, values,
+    const int64_t rows = MF_TILE_ROWS, values = whole_lines(rows * dv);
+    const int64_t sizes[] = {MF_QUERY_ROWS * MF_SCORE_STRIDE, whole_lines(rows * (dk + 1)), values, values,
                              whole_lines(mf_attend_room(dk, dv)), PIECE_ROWS * TILE_COLUMNS};
     int64_t each = 0;
     for (int i = 0; i < 6; i++) each += sizes[i];

@@ -66,19 +66,31 @@ static void rope(mf_program *p, const mf_operation *op, int64_t row) {
     }
 }
 
+static uint16_t largest(int32_t n, const uint16_t *x, uint16_t most) {
+    for (int32_t i = 0; i < n; i++) {
+        const uint16_t size = x[i] & 0x7fff;
+        if (size > most) most = size;
+    }
+    return most;
+}
+
 static void store_half(const mf_program *p, const mf_cache_group *spec, uint16_t *block, int32_t position,
                        const float *key, const float *value) {
-    uint16_t part[64];
+    uint16_t part[64], most_key = 0, most_value = 0;
     for (int32_t d = 0; d < spec->dk; d += 64) {
         int32_t n = spec->dk - d < 64 ? spec->dk - d : 64;
         p->rows->to_half(n, key + d, part);
+        most_key = largest(n, part, most_key);
         for (int32_t i = 0; i < n; i++) block[(d + i) * MF_BLOCK_POSITIONS + position] = part[i];
     }
     block += spec->dk * MF_BLOCK_POSITIONS;
-    for (int32_t d = 0; d < spec->dv; d += 16) {
+    for (int32_t d = 0; d < spec->dv; d += 16, block += 16 * MF_BLOCK_POSITIONS) {
         int32_t n = spec->dv - d < 16 ? spec->dv - d : 16;
-        p->rows->to_half(n, value + d, block + d * MF_BLOCK_POSITIONS + position * 16);
+        p->rows->to_half(n, value + d, block + position * 16);
+        most_value = largest(n, block + position * 16, most_value);
     }
+    block[position] = most_key;
+    block[MF_BLOCK_POSITIONS + position] = most_value;
 }
 
 static void store_float(const mf_cache_group *spec, float *block, int32_t position, const float *key,

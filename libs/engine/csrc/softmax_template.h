@@ -1,7 +1,21 @@
-/* Scores of one row of a tile to powers of two: included before the attention. SCORE_ROWS rows of scores are kept. */
+/* Scores of one row of a tile to powers of two: included before the attention. Scores of MF_QUERY_ROWS rows are
+ * kept. */
+
+#ifdef SIXTEEN_LANES
+typedef v16 vector;
+enum { WIDTH = 16 };
+#define MOST_OF(v) v8_max_16(v16_low((v)[0]), v16_high((v)[0]))
+#define SUM_OF(v) v8_sum_16(v16_low((v)[0]), v16_high((v)[0]))
+#else
+typedef v8 vector;
+enum { WIDTH = 8 };
+#define MOST_OF(v) v8_max_16((v)[0], (v)[1])
+#define SUM_OF(v) v8_sum_16((v)[0], (v)[1])
+#endif
+enum { VECTORS = 16 / WIDTH };
 
 static inline float *scores_of(const mf_attend_chunk *c, int row) {
-    return c->scores + row % SCORE_ROWS * MF_SCORE_STRIDE;
+    return c->scores + row % MF_QUERY_ROWS * MF_SCORE_STRIDE;
 }
 
 static void adjust_scores(const mf_attend_chunk *c, int row, float *s, int from, int to) {
@@ -22,72 +36,52 @@ static void find_peak(const mf_attend_chunk *c, int row) {
     adjust_scores(c, row, s, from, to);
     for (int i = from; i < first; i++) s[i] = -INFINITY;
     for (int i = last; i < to; i++) s[i] = -INFINITY;
-#ifdef SIXTEEN_LANES
-    int i = from;
-    v16 even = v16_set(-INFINITY), odd = even;
-    for (; i + 32 <= to; i += 32) {
-        even = v16_max(even, v16_load(s + i));
-        odd = v16_max(odd, v16_load(s + i + 16));
+    vector most[VECTORS];
+    UNROLLED for (int v = 0; v < VECTORS; v++) most[v] = LANES(set)(-INFINITY);
+    BY_FOUR for (int i = from; i < to; i += 16) {
+        UNROLLED for (int v = 0; v < VECTORS; v++) most[v] = LANES(max)(most[v], LANES(load)(s + i + WIDTH * v));
     }
-    if (i < to) even = v16_max(even, v16_load(s + i));
-    even = v16_max(even, odd);
-    c->peak[row] = v8_max_16(v16_low(even), v16_high(even));
-#else
-    v8 low = v8_set(-INFINITY), high = low;
-    for (int i = from; i < to; i += 16) {
-        low = v8_max(low, v8_load(s + i));
-        high = v8_max(high, v8_load(s + i + 8));
-    }
-    c->peak[row] = v8_max_16(low, high);
-#endif
+    c->peak[row] = MOST_OF(most);
 }
 
-/* Scores to powers of two, which are summed. */
-static void raise_powers(const mf_attend_chunk *c, int row) {
+/* Of powers times the sizes of what they weigh, by row of a group. */
+typedef struct {
+    float most[MF_QUERY_ROWS], sum[MF_QUERY_ROWS];
+} sized_powers;
+
+/* Scores to powers of two, which are summed; with `size`, of positions, what sized->…[r] is about as well. */
+static void raise_powers(const mf_attend_chunk *c, int row, const float *size, sized_powers *sized, int r) {
     float *s = scores_of(c, row);
     const int from = c->first[row] / 16 * 16, to = (c->last[row] + 15) / 16 * 16;
-#ifdef SIXTEEN_LANES
-    const v16 peak = v16_set(c->peak[row]);
-    v16 all = v16_set(0);
+    const vector peak = LANES(set)(c->peak[row]);
+    vector all[VECTORS], most[VECTORS], sum[VECTORS];
+    UNROLLED for (int v = 0; v < VECTORS; v++) all[v] = most[v] = sum[v] = LANES(set)(0);
     BY_FOUR for (int i = from; i < to; i += 16) {
-        v16 a = v16_exp2(v16_sub(v16_load(s + i), peak));
-        v16_store(s + i, a);
-        all = v16_add(all, a);
+        UNROLLED for (int v = 0; v < VECTORS; v++) {
+            const int at = i + WIDTH * v;
+            const vector power = LANES(exp2)(LANES(sub)(LANES(load)(s + at), peak));
+            LANES(store)(s + at, power);
+            all[v] = LANES(add)(all[v], power);
+            if (!size) continue;
+            const vector part = LANES(mul)(power, LANES(load)(size + at));
+            most[v] = LANES(max)(most[v], part);
+            sum[v] = LANES(add)(sum[v], part);
+        }
     }
-    c->sum[row] = v8_sum_16(v16_low(all), v16_high(all));
-#else
-    const v8 peak = v8_set(c->peak[row]);
-    v8 low = v8_set(0), high = low;
-    for (int i = from; i < to; i += 16) {
-        v8 a = v8_exp2(v8_sub(v8_load(s + i), peak)), b = v8_exp2(v8_sub(v8_load(s + i + 8), peak));
-        v8_store(s + i, a);
-        v8_store(s + i + 8, b);
-        low = v8_add(low, a);
-        high = v8_add(high, b);
-    }
-    c->sum[row] = v8_sum_16(low, high);
-#endif
+    c->sum[row] = SUM_OF(all);
+    if (!size) return;
+    sized->most[r] = MOST_OF(most);
+    sized->sum[r] = SUM_OF(sum);
 }
 
 /* All peaks come first: the end of one row's search overlaps with the next row's. */
-static void softmax_rows(const mf_attend_chunk *c, int row, int rows) {
+static void softmax_rows(const mf_attend_chunk *c, int row, int rows, const float *size, sized_powers *sized) {
     for (int r = row; r < row + rows; r++) {
         if (c->first[r] < c->last[r]) find_peak(c, r);
     }
-    for (int r = row; r < row + rows; r++) {
-        if (c->first[r] < c->last[r]) raise_powers(c, r);
+    for (int r = 0; r < rows; r++) {
+        if (c->first[row + r] < c->last[row + r]) raise_powers(c, row + r, size, sized, r);
     }
-}
-
-/* Finds the positions [begin, end) that any row sees; 0 when there are none. */
-static int find_seen(const mf_attend_chunk *c, int *begin, int *end) {
-    *begin = MF_CHUNK_POSITIONS, *end = 0;
-    for (int r = 0; r < c->n_rows; r++) {
-        if (c->first[r] >= c->last[r]) continue;
-        if (c->first[r] < *begin) *begin = c->first[r];
-        if (c->last[r] > *end) *end = c->last[r];
-    }
-    return *begin < *end;
 }
 
 static void clear_values(const mf_attend_chunk *c, int row, int rows) {

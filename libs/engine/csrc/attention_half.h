@@ -1,0 +1,342 @@
+/* One chunk of attention over f16 keys and values, in whole numbers: a key, a query and a value become 12 bits and a
+ * scale each, the powers of a row up to 15. Sums of their products are exact, so that neither the order nor the number
+ * of lanes matters, and 16-bit multiplications do twice the work of float ones. Rows come in groups of GROUP, for which
+ * keys and values are converted once; the rest, and the few rows of decoding, convert what they read. */
+
+#ifdef SIXTEEN_LANES
+typedef v16i wholes;
+enum { GROUP = 12, GROUP_BLOCKS = 2, FEW_BLOCKS = 4 };
+#else
+typedef v8i wholes;
+enum { GROUP = 6, GROUP_BLOCKS = 1, FEW_BLOCKS = 1 };
+#endif
+
+/* Weights of positions WIDTH apart share a lane: the products of two positions are summed by one instruction. */
+enum { PAIRED = 2 * WIDTH, WEIGHT_STRIDE = MF_CHUNK_POSITIONS / 2 + 16 };
+
+enum { VALUE_BITS = 12, WEIGHT_MOST = 32767 };
+#define WEIGHT_SUM 524288.0f /* 2^19: with 12 bits of a value a sum stays within 31, 130 roundings of weights included */
+
+typedef struct {
+    float key_factor[MF_CHUNK_POSITIONS], key_scale[MF_CHUNK_POSITIONS]; /* to whole numbers and back */
+    float value_factor[MF_CHUNK_POSITIONS];
+    float value_size[MF_CHUNK_POSITIONS]; /* 2^exponent: what a weight is multiplied by */
+    const uint16_t *block[MF_CHUNK_BLOCKS]; /* any of the chunk's where none is seen */
+    sized_powers sized;
+    float inverse[GROUP], unit[GROUP];      /* of a row's weights, and of their products with whole values */
+    int32_t weights[GROUP * WEIGHT_STRIDE]; /* pairs of 16 bits */
+} whole_chunk;
+
+static inline float power_of_two(int exponent) { return mf_float_of_bits((uint32_t)(127 + exponent) << 23); }
+
+/* Scales of the blocks [block, end_block). A position that has infinities or no numbers gets scores that are no number,
+ * and zeros for keys and values, which leave other rows alone. */
+static void read_scales(const mf_attend_chunk *c, int block, int end_block, whole_chunk *w) {
+    const mf_attend_kind *kind = c->kind;
+    const int64_t sizes = 16 * (kind->dk + kind->dv_padded);
+    const int bits = kind->key_bits;
+    for (int b = block & ~1; b < end_block + (end_block & 1); b++) {
+        const int is_seen = b >= block && b < end_block;
+        w->block[b] = (const uint16_t *)c->blocks[is_seen ? b : block];
+        for (int i = 0; i < 16; i++) {
+            int key = w->block[b][sizes + i] >> 10 & 31, value = w->block[b][sizes + 16 + i] >> 10 & 31;
+            const int is_finite = key < 31 && value < 31, at = 16 * b + i;
+            key = key < 1 ? 1 : key, value = value < 1 ? 1 : value;
+            w->key_factor[at] = is_finite ? power_of_two(bits + 14 - key) : 0;
+            w->key_scale[at] = is_finite ? power_of_two(key - bits - 14) : NAN;
+            w->value_factor[at] = is_finite && is_seen ? power_of_two(VALUE_BITS + 14 - value) : 0;
+            w->value_size[at] = is_finite ? power_of_two(value) : 0;
+        }
+    }
+}
+
+/* Blocks lie anywhere, so the hardware does not see the next one coming. */
+static ALWAYS_INLINE void ask_for(const uint16_t *from, int64_t n) {
+    for (int64_t i = 0; i < n; i += 32) __builtin_prefetch(from + i, 0, 3);
+}
+
+/* Keys of `n` blocks for features 2 pair and 2 pair + 1, the second of which may be beyond the last. */
+static ALWAYS_INLINE void load_keys(const int n, const int is_alone, const whole_chunk *w, int block, int64_t pair,
+                                    wholes *key) {
+    UNROLLED for (int b = 0; b < n * VECTORS; b++) {
+        const int lane = WIDTH * (b % VECTORS);
+        const vector factor = LANES(load)(w->key_factor + 16 * block + WIDTH * b);
+        const uint16_t *from = w->block[block + b / VECTORS] + 32 * pair + lane;
+        key[b] = LANES(pairs)(from, from + (is_alone ? 0 : 16), factor, is_alone ? LANES(set)(0) : factor);
+    }
+}
+
+/* Scores of `rows` rows against `n` blocks of 16 positions; is_ready: keys were converted to [block][pair][16]. */
+static ALWAYS_INLINE void score_blocks(const int rows, const int n, const int is_ready, const mf_attend_chunk *c,
+                                       const whole_chunk *w, int row, int block) {
+    const int64_t dk = c->kind->dk, pairs = mf_pairs(dk);
+    const int32_t *q = c->q_pairs + mf_query_of_row(pairs, row), *keys = (const int32_t *)c->room;
+    wholes sum[GROUP][FEW_BLOCKS * VECTORS], key[FEW_BLOCKS * VECTORS];
+    UNROLLED for (int r = 0; r < rows; r++) {
+        UNROLLED for (int b = 0; b < n * VECTORS; b++) sum[r][b] = LANES(spread)(0);
+    }
+    for (int64_t pair = 0; pair < pairs; pair++, q += MF_QUERY_ROWS) {
+        if (is_ready) {
+            UNROLLED for (int b = 0; b < n * VECTORS; b++) {
+                key[b] = LANES(load_pairs)(keys + 16 * ((block + b / VECTORS) * pairs + pair) + WIDTH * (b % VECTORS));
+            }
+        } else if (2 * pair + 1 < dk) {
+            load_keys(n, 0, w, block, pair, key);
+        } else {
+            load_keys(n, 1, w, block, pair, key);
+        }
+        UNROLLED for (int r = 0; r < rows; r++) {
+            const wholes factor = LANES(spread)(q[r]);
+            UNROLLED for (int b = 0; b < n * VECTORS; b++) sum[r][b] = LANES(dot)(factor, key[b], sum[r][b]);
+        }
+    }
+    UNROLLED for (int r = 0; r < rows; r++) {
+        float *scores = scores_of(c, row + r) + 16 * block;
+        const vector scale = LANES(set)(c->q_scale[row + r]);
+        UNROLLED for (int b = 0; b < n * VECTORS; b++) {
+            const vector size = LANES(mul)(LANES(load)(w->key_scale + 16 * block + WIDTH * b), scale);
+            LANES(store)(scores + WIDTH * b, LANES(mul)(LANES(from_whole)(sum[r][b]), size));
+        }
+    }
+}
+
+/* The unit of a row's weights: their greatest becomes 32767 or their sum 2^19, whichever is less. */
+static void choose_unit(const mf_attend_chunk *c, whole_chunk *w, int row, int r) {
+    const int sees = c->first[row] < c->last[row];
+    const float by_most = w->sized.most[r] * (1.0f / WEIGHT_MOST), by_sum = w->sized.sum[r] * (1 / WEIGHT_SUM);
+    const float unit = by_most > by_sum ? by_most : by_sum;
+    w->inverse[r] = sees ? 1 / unit : 0;
+    w->unit[r] = sees ? unit * power_of_two(-VALUE_BITS - 14) : 0;
+}
+
+/* The powers of one row times the sizes of values, as whole numbers in w->weights[r], zero where it sees nothing. begin
+ * and end are multiples of PAIRED. */
+static void weigh_row(const mf_attend_chunk *c, whole_chunk *w, int row, int r, int begin, int end) {
+    const float *s = scores_of(c, row), *size = w->value_size;
+    int32_t *to = w->weights + r * WEIGHT_STRIDE;
+    int from = c->first[row] / 16 * 16, until = (c->last[row] + 15) / 16 * 16;
+    if (c->first[row] >= c->last[row]) from = until = end;
+    const vector inverse = LANES(set)(w->inverse[r]);
+    for (int i = begin; i < end; i += PAIRED) {
+        wholes half[2];
+        UNROLLED for (int h = 0; h < 2; h++) {
+            const int at = i + h * WIDTH;
+            const vector x = LANES(mul)(LANES(load)(s + at), LANES(load)(size + at));
+            half[h] = at >= from && at < until ? LANES(round)(LANES(mul)(x, inverse)) : LANES(spread)(0);
+        }
+        LANES(store_pairs)(to + i / 2, LANES(join)(half[0], half[1]));
+    }
+}
+
+/* values of `rows` rows for `n` slices of 16 features: sums over positions [begin, end), multiples of PAIRED. is_ready:
+ * values were converted to [slice][pair of positions][16]. */
+static ALWAYS_INLINE void weigh_slices(const int rows, const int n, const int is_ready, const mf_attend_chunk *c,
+                                       const whole_chunk *w, int row, int64_t slice, int begin, int end) {
+    const int64_t dk = c->kind->dk, dv = c->kind->dv_padded, slice_pairs = 16 * MF_CHUNK_POSITIONS / 2;
+    const int32_t *values = (const int32_t *)c->room + MF_CHUNK_POSITIONS * mf_pairs(dk) + slice * slice_pairs;
+    wholes sum[GROUP][FEW_BLOCKS * VECTORS], value[FEW_BLOCKS * VECTORS];
+    UNROLLED for (int r = 0; r < rows; r++) {
+        UNROLLED for (int b = 0; b < n * VECTORS; b++) sum[r][b] = LANES(spread)(0);
+    }
+    for (int i = begin; i < end; i += PAIRED) {
+        const uint16_t *low = w->block[i / 16] + 16 * dk + 256 * slice;
+        const uint16_t *high = w->block[(i + WIDTH) / 16] + 16 * dk + 256 * slice + (i + WIDTH) % 16 * 16;
+        if (!is_ready && i + PAIRED < end) {
+            UNROLLED for (int b = 0; b < n; b++) {
+                ask_for(w->block[(i + PAIRED) / 16] + 16 * dk + 256 * (slice + b), 256);
+                if (WIDTH == 16) ask_for(w->block[(i + PAIRED) / 16 + 1] + 16 * dk + 256 * (slice + b), 256);
+            }
+        }
+        const int32_t *p = w->weights + i / 2, *ready = values + 16 * (i / 2);
+        for (int j = 0; j < WIDTH; j++) {
+            vector factor[2];
+            if (!is_ready) {
+                factor[0] = LANES(set)(w->value_factor[i + j]);
+                factor[1] = LANES(set)(w->value_factor[i + j + WIDTH]);
+            }
+            UNROLLED for (int b = 0; b < n * VECTORS; b++) {
+                const int64_t at = 16 * j + b / VECTORS * (is_ready ? slice_pairs : 256) + WIDTH * (b % VECTORS);
+                value[b] = is_ready ? LANES(load_pairs)(ready + at)
+                                    : LANES(pairs)(low + at, high + at, factor[0], factor[1]);
+            }
+            UNROLLED for (int r = 0; r < rows; r++) {
+                const wholes weight = LANES(spread)(p[r * WEIGHT_STRIDE + j]);
+                UNROLLED for (int b = 0; b < n * VECTORS; b++) sum[r][b] = LANES(dot)(weight, value[b], sum[r][b]);
+            }
+        }
+    }
+    UNROLLED for (int r = 0; r < rows; r++) {
+        float *to = c->values + (row + r) * dv + 16 * slice;
+        const vector unit = LANES(set)(w->unit[r]);
+        UNROLLED for (int b = 0; b < n * VECTORS; b++) {
+            LANES(store)(to + WIDTH * b, LANES(mul)(LANES(from_whole)(sum[r][b]), unit));
+        }
+    }
+}
+
+/* What a group of rows sees: blocks of keys, and positions of values in whole pairs of vectors. */
+typedef struct {
+    int block, end_block, begin, end;
+} span;
+
+static span span_of(const mf_attend_chunk *c, int row, int rows) {
+    int begin = MF_CHUNK_POSITIONS, end = 0;
+    for (int r = row; r < row + rows; r++) {
+        if (c->first[r] >= c->last[r]) continue;
+        if (c->first[r] < begin) begin = c->first[r];
+        if (c->last[r] > end) end = c->last[r];
+    }
+    if (begin >= end) return (span){0, 0, 0, 0};
+    return (span){begin / 16, (end + 15) / 16, begin / PAIRED * PAIRED, (end + PAIRED - 1) / PAIRED * PAIRED};
+}
+
+static void weigh_rows(const mf_attend_chunk *c, whole_chunk *w, int row, int rows, const span *seen) {
+    softmax_rows(c, row, rows, w->value_size, &w->sized);
+    for (int r = 0; r < rows; r++) choose_unit(c, w, row + r, r);
+    for (int r = 0; r < rows; r++) weigh_row(c, w, row + r, r, seen->begin, seen->end);
+}
+
+static void attend_group(const mf_attend_chunk *c, whole_chunk *w, int row) {
+    const span seen = span_of(c, row, GROUP);
+    const int64_t slices = c->kind->dv_padded / 16;
+    int block = seen.block;
+    int64_t slice = 0;
+    for (; block + GROUP_BLOCKS <= seen.end_block; block += GROUP_BLOCKS) {
+        score_blocks(GROUP, GROUP_BLOCKS, 1, c, w, row, block);
+    }
+    if (block < seen.end_block) score_blocks(GROUP, 1, 1, c, w, row, block);
+    weigh_rows(c, w, row, GROUP, &seen);
+    for (; slice + GROUP_BLOCKS <= slices; slice += GROUP_BLOCKS) {
+        weigh_slices(GROUP, GROUP_BLOCKS, 1, c, w, row, slice, seen.begin, seen.end);
+    }
+    if (slice < slices) weigh_slices(GROUP, 1, 1, c, w, row, slice, seen.begin, seen.end);
+}
+
+/* Every group asks for a share of the next chunk. */
+static void ask_for_share(const mf_attend_chunk *c, int row) {
+    const int64_t lines = (16 * (c->kind->dk + c->kind->dv_padded) + 63) / 32;
+    const int64_t first = lines * row / c->n_rows, end = lines * (row + GROUP) / c->n_rows;
+    for (int b = 0; b < c->n_next; b++) {
+        for (int64_t i = first; i < end; i++) __builtin_prefetch(c->next[b] + 64 * i, 0, 2);
+    }
+}
+
+/* Keys and values of the blocks [block, end_block) into c->room. */
+static void convert(const mf_attend_chunk *c, const whole_chunk *w, int block, int end_block) {
+    const int64_t dk = c->kind->dk, pairs = mf_pairs(dk), slices = c->kind->dv_padded / 16;
+    int32_t *keys = (int32_t *)c->room, *values = keys + MF_CHUNK_POSITIONS * pairs;
+    for (int b = block; b < end_block; b++) {
+        if (b + 1 < end_block) ask_for(w->block[b + 1], 16 * (dk + c->kind->dv_padded));
+        for (int64_t pair = 0; pair < pairs; pair++) {
+            wholes key[VECTORS];
+            if (2 * pair + 1 < dk) load_keys(1, 0, w, b, pair, key);
+            else load_keys(1, 1, w, b, pair, key);
+            UNROLLED for (int v = 0; v < VECTORS; v++) {
+                LANES(store_pairs)(keys + 16 * (b * pairs + pair) + WIDTH * v, key[v]);
+            }
+        }
+    }
+    for (int i = 16 * block / PAIRED * PAIRED; i < 16 * end_block; i += PAIRED) {
+        const uint16_t *low = w->block[i / 16] + 16 * dk;
+        const uint16_t *high = w->block[(i + WIDTH) / 16] + 16 * dk + (i + WIDTH) % 16 * 16;
+        for (int j = 0; j < WIDTH; j++) {
+            const vector first = LANES(set)(w->value_factor[i + j]), second = LANES(set)(w->value_factor[i + j + WIDTH]);
+            for (int64_t slice = 0; slice < slices; slice++) {
+                int32_t *to = values + 16 * (slice * MF_CHUNK_POSITIONS / 2 + i / 2 + j);
+                UNROLLED for (int v = 0; v < VECTORS; v++) {
+                    const int64_t at = 256 * slice + 16 * j + WIDTH * v;
+                    LANES(store_pairs)(to + WIDTH * v, LANES(pairs)(low + at, high + at, first, second));
+                }
+            }
+        }
+    }
+}
+
+/* Rows fewer than a group: FEW_BLOCKS blocks of positions, or slices of features, at a time. */
+#ifdef SIXTEEN_LANES
+#define FOR_FEW(rows, n, call) \
+    switch (10 * (rows) + (n)) { \
+        case 64: call(6, 4); break; \
+        case 61: call(6, 1); break; \
+        case 44: call(4, 4); break; \
+        case 41: call(4, 1); break; \
+        case 34: call(3, 4); break; \
+        case 31: call(3, 1); break; \
+        case 24: call(2, 4); break; \
+        case 21: call(2, 1); break; \
+        case 14: call(1, 4); break; \
+        default: call(1, 1); break; \
+    }
+static int few_rows(int left) { return left >= 6 ? 6 : left >= 4 ? 4 : left; }
+#else
+#define FOR_FEW(rows, n, call) \
+    switch (rows) { \
+        case 5: call(5, 1); break; \
+        case 4: call(4, 1); break; \
+        case 3: call(3, 1); break; \
+        case 2: call(2, 1); break; \
+        default: call(1, 1); break; \
+    }
+static int few_rows(int left) { return left; }
+#endif
+
+static void attend_few(const mf_attend_chunk *c, whole_chunk *w, int row, int rows) {
+    const span seen = span_of(c, row, rows);
+    const int64_t slices = c->kind->dv_padded / 16;
+    for (int block = seen.block, n; block < seen.end_block; block += n) {
+        n = seen.end_block - block >= FEW_BLOCKS ? FEW_BLOCKS : 1;
+        if (block + n < seen.end_block) ask_for(w->block[block + n], 16 * c->kind->dk);
+#define CALL(rows, n) score_blocks(rows, n, 0, c, w, row, block)
+        FOR_FEW(rows, n, CALL)
+#undef CALL
+    }
+    weigh_rows(c, w, row, rows, &seen);
+    for (int64_t slice = 0, n; slice < slices; slice += n) {
+        n = slices - slice >= FEW_BLOCKS ? FEW_BLOCKS : 1;
+#define CALL(rows, n) weigh_slices(rows, n, 0, c, w, row, slice, seen.begin, seen.end)
+        FOR_FEW(rows, n, CALL)
+#undef CALL
+    }
+}
+
+static void attend_half(const mf_attend_chunk *c) {
+    const int many = c->n_rows / GROUP * GROUP;
+    const span seen = span_of(c, 0, c->n_rows);
+    whole_chunk w;
+    if (seen.block >= seen.end_block) {
+        clear_values(c, 0, c->n_rows);
+        return;
+    }
+    read_scales(c, seen.block, seen.end_block, &w);
+    if (many) convert(c, &w, seen.block, seen.end_block);
+    for (int row = 0; row < many; row += GROUP) {
+        ask_for_share(c, row);
+        attend_group(c, &w, row);
+    }
+    for (int row = many, rows; row < c->n_rows; row += rows) {
+        rows = few_rows(c->n_rows - row);
+        attend_few(c, &w, row, rows);
+    }
+}
+
+/* A query as whole numbers up to `limit`, two features in every MF_QUERY_ROWS-th place of `pairs`; returns what a
+ * unit is worth. */
+static float query_pairs(int64_t n, const float *x, float limit, int32_t *pairs) {
+    uint32_t bits = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t size = mf_bits_of_float(x[i]) & 0x7fffffff;
+        bits = size > bits ? size : bits;
+    }
+    if (bits >= 0x7f800000) bits = 0x7fc00000; /* no number */
+    const float most = mf_float_of_bits(bits);
+    const float factor = most > 1e-30f ? limit / most : 0;
+    for (int64_t first = 0; first < n; first += 64) {
+        const int64_t left = n - first < 64 ? n - first : 64;
+        uint16_t whole[64] = {0};
+        for (int64_t i = 0; i < left; i++) whole[i] = (uint16_t)mf_bits_of_float(fmaf(x[first + i], factor, ROUNDING));
+        for (int64_t i = 0; i < left; i += 2, pairs += MF_QUERY_ROWS) {
+            *pairs = (int32_t)(whole[i] | (uint32_t)whole[i + 1] << 16);
+        }
+    }
+    return most / limit;
+}
