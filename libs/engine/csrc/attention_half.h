@@ -55,6 +55,12 @@ static ALWAYS_INLINE void ask_for(const uint16_t *from, int64_t n) {
     for (int64_t i = 0; i < n; i += 32) __builtin_prefetch(from + i, 0, 3);
 }
 
+static void ask_for_scales(const mf_attend_chunk *c, int block, int end_block) {
+    for (int b = block; b < end_block; b++) {
+        __builtin_prefetch(c->blocks[b] + 32 * (c->kind->dk + c->kind->dv_padded), 0, 3);
+    }
+}
+
 /* Keys of `n` blocks for features 2 pair and 2 pair + 1, the second of which may be beyond the last. */
 static ALWAYS_INLINE void load_keys(const int n, const int is_alone, const whole_chunk *w, int block, int64_t pair,
                                     wholes *key) {
@@ -66,9 +72,10 @@ static ALWAYS_INLINE void load_keys(const int n, const int is_alone, const whole
     }
 }
 
-/* Scores of `rows` rows against `n` blocks of 16 positions; is_ready: keys were converted to [block][pair][16]. */
+/* Scores of `rows` rows against `n` blocks of 16 positions. is_ready: keys were converted to [block][pair][16]; else the
+ * n blocks `next` are asked for by the way. */
 static ALWAYS_INLINE void score_blocks(const int rows, const int n, const int is_ready, const mf_attend_chunk *c,
-                                       const whole_chunk *w, int row, int block) {
+                                       const whole_chunk *w, int row, int block, const uint16_t *const *next) {
     const int64_t dk = c->kind->dk, pairs = mf_pairs(dk);
     const int32_t *q = c->q_pairs + mf_query_of_row(pairs, row), *keys = (const int32_t *)c->room;
     wholes sum[GROUP][FEW_BLOCKS * VECTORS], key[FEW_BLOCKS * VECTORS];
@@ -76,6 +83,7 @@ static ALWAYS_INLINE void score_blocks(const int rows, const int n, const int is
         UNROLLED for (int b = 0; b < n * VECTORS; b++) sum[r][b] = LANES(spread)(0);
     }
     for (int64_t pair = 0; pair < pairs; pair++, q += MF_QUERY_ROWS) {
+        UNROLLED for (int b = 0; b < n && !is_ready; b++) __builtin_prefetch(next[b] + 32 * pair, 0, 3);
         if (is_ready) {
             UNROLLED for (int b = 0; b < n * VECTORS; b++) {
                 key[b] = LANES(load_pairs)(keys + 16 * ((block + b / VECTORS) * pairs + pair) + WIDTH * (b % VECTORS));
@@ -141,16 +149,13 @@ static ALWAYS_INLINE void weigh_slices(const int rows, const int n, const int is
     for (int i = begin; i < end; i += PAIRED) {
         const uint16_t *low = w->block[i / 16] + 16 * dk + 256 * slice;
         const uint16_t *high = w->block[(i + WIDTH) / 16] + 16 * dk + 256 * slice + (i + WIDTH) % 16 * 16;
-        if (!is_ready && i + PAIRED < end) {
-            UNROLLED for (int b = 0; b < n; b++) {
-                ask_for(w->block[(i + PAIRED) / 16] + 16 * dk + 256 * (slice + b), 256);
-                if (WIDTH == 16) ask_for(w->block[(i + PAIRED) / 16 + 1] + 16 * dk + 256 * (slice + b), 256);
-            }
-        }
+        const int after = i + PAIRED < end ? i + PAIRED : i;
         const int32_t *p = w->weights + i / 2, *ready = values + 16 * (i / 2);
         for (int j = 0; j < WIDTH; j++) {
             vector factor[2];
             if (!is_ready) {
+                const uint16_t *next = w->block[(after + 2 * j) / 16] + 16 * dk + 256 * slice + 32 * (j % 8);
+                UNROLLED for (int b = 0; b < n; b++) __builtin_prefetch(next + 256 * b, 0, 3);
                 factor[0] = LANES(set)(w->value_factor[i + j]);
                 factor[1] = LANES(set)(w->value_factor[i + j + WIDTH]);
             }
@@ -202,9 +207,9 @@ static void attend_group(const mf_attend_chunk *c, whole_chunk *w, int row) {
     int block = seen.block;
     int64_t slice = 0;
     for (; block + GROUP_BLOCKS <= seen.end_block; block += GROUP_BLOCKS) {
-        score_blocks(GROUP, GROUP_BLOCKS, 1, c, w, row, block);
+        score_blocks(GROUP, GROUP_BLOCKS, 1, c, w, row, block, NULL);
     }
-    if (block < seen.end_block) score_blocks(GROUP, 1, 1, c, w, row, block);
+    if (block < seen.end_block) score_blocks(GROUP, 1, 1, c, w, row, block, NULL);
     weigh_rows(c, w, row, GROUP, &seen);
     for (; slice + GROUP_BLOCKS <= slices; slice += GROUP_BLOCKS) {
         weigh_slices(GROUP, GROUP_BLOCKS, 1, c, w, row, slice, seen.begin, seen.end);
@@ -284,9 +289,13 @@ static void attend_few(const mf_attend_chunk *c, whole_chunk *w, int row, int ro
     const span seen = span_of(c, row, rows);
     const int64_t slices = c->kind->dv_padded / 16;
     for (int block = seen.block, n; block < seen.end_block; block += n) {
+        const uint16_t *next[FEW_BLOCKS];
         n = seen.end_block - block >= FEW_BLOCKS ? FEW_BLOCKS : 1;
-        if (block + n < seen.end_block) ask_for(w->block[block + n], 16 * c->kind->dk);
-#define CALL(rows, n) score_blocks(rows, n, 0, c, w, row, block)
+        for (int b = 0; b < n; b++) { /* the next keys, and in the end the first values */
+            next[b] = block + n + b < seen.end_block ? w->block[block + n + b]
+                                                     : w->block[seen.block] + 16 * c->kind->dk;
+        }
+#define CALL(rows, n) score_blocks(rows, n, 0, c, w, row, block, next)
         FOR_FEW(rows, n, CALL)
 #undef CALL
     }
@@ -307,6 +316,7 @@ static void attend_half(const mf_attend_chunk *c) {
         clear_values(c, 0, c->n_rows);
         return;
     }
+    ask_for_scales(c, seen.block, seen.end_block);
     read_scales(c, seen.block, seen.end_block, &w);
     if (many) convert(c, &w, seen.block, seen.end_block);
     for (int row = 0; row < many; row += GROUP) {
