@@ -59,6 +59,21 @@ static mf_tile_input input_at(const mf_weight *w, const chunk_input *chunk, int 
     return in;
 }
 
+/* From so many tiles on a pass takes long enough for the hardware's own prefetching. */
+enum { FEW_TILES = 4 };
+
+/* Has tile t of `tiles` ask for its part of the next pass, `lines` of each panel: at `offset` in these panels, or in the
+ * next ones if negative. */
+static void ask_ahead(const mf_weight *w, const int64_t panel[MF_PANELS], int64_t offset, int lines, int blocks, int t,
+                      int tiles, mf_tile_input *in) {
+    const int each = (lines + tiles * blocks - 1) / (tiles * blocks);
+    in->lines_ahead = tiles <= FEW_TILES && t * blocks * each < lines ? each : 0;
+    for (int p = 0; p < MF_PANELS; p++) {
+        const uint8_t *next = offset < 0 ? mf_panel(w, panel[p] + MF_PANELS) : mf_panel(w, panel[p]) + offset;
+        in->ahead[p] = next + 64 * (int64_t)t * blocks * each;
+    }
+}
+
 /* Both panels times all columns of the chunk. */
 static MF_AVX2 void run_panels(const mf_weight *w, const int64_t panel[MF_PANELS], const chunk_input *chunk,
                                chunk_sums *sums) {
@@ -68,6 +83,7 @@ static MF_AVX2 void run_panels(const mf_weight *w, const int64_t panel[MF_PANELS
     _Alignas(64) uint8_t scratch[MF_PASS_BYTES];
     for (int64_t p = 0; p < passes; p++) {
         const int64_t begin = blocks * p / passes, end = blocks * (p + 1) / passes;
+        const int lines = (int)((end - begin) * format->quant_bytes + 63) / 64;
         for (int slot = 0; slot < MF_PANELS; slot++) {
             const uint8_t *quants = mf_panel(w, panel[slot]), *scales = quants + blocks * format->quant_bytes;
             kernels->unpack(quants + begin * format->quant_bytes, scales + begin * format->scale_bytes,
@@ -77,6 +93,7 @@ static MF_AVX2 void run_panels(const mf_weight *w, const int64_t panel[MF_PANELS
         for (int t = 0; t < sums->tiles; column += sums->width[t++]) {
             mf_tile_input in = input_at(w, chunk, column, begin);
             in.is_first = p == 0;
+            ask_ahead(w, panel, p + 1 < passes ? end * format->quant_bytes : -1, lines, (int)(end - begin), t, sums->tiles, &in);
             kernels->tile[sums->width[t] - 1](scratch, (int)(end - begin), &in, &sums->tile[t]);
         }
     }

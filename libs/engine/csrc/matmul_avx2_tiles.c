@@ -60,6 +60,7 @@ MF_AVX2_INLINE void tile(int type, int n, const scratch_32 *from, int blocks, co
     mf_resume(n, in->is_first, sums->acc, acc);
     for (int b = 0; b < blocks; b++) {
         const int8_t *q = in->q + MF_BLOCK * b;
+        mf_ask_for_next_pass(in, b);
         __m256i sum[MF_TILE][MF_PANELS], low[MF_TILE][MF_PANELS];
         if (type == MF_Q5_1) {
             pairs(n, 0, 4, from->v[b], q, in->stride, low);

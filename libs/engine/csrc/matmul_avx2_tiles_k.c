@@ -137,6 +137,7 @@ MF_AVX2_INLINE void tile(int type, int n, const block_k *from, int blocks, const
     mf_resume(n, in->is_first, sums->acc, sums->acc);
     for (int b = 0; b < blocks; b++, from++) {
         tile_ints total;
+        mf_ask_for_next_pass(in, b);
         MF_UNROLL for (int c = 0; c < n; c++) MF_UNROLL for (int p = 0; p < 2; p++) total[c][p] = _mm256_setzero_si256();
         for (int s = 0; s < SUBS; s++) {
             const int8_t *q = in->q + MF_BLOCK_K * b + MF_BLOCK * s;

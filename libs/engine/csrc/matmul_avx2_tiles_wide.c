@@ -45,6 +45,7 @@ MF_AVX2_INLINE void tile_q8(int n, const scratch_q8 *from, int blocks, const mf_
     mf_resume(n, in->is_first, sums->acc, acc);
     for (int b = 0; b < blocks; b++) {
         __m256i sum[MF_TILE][MF_PANELS];
+        mf_ask_for_next_pass(in, b);
         MF_UNROLL for (int g = 0; g < 16; g++) {
             const __m256i v0 = from->v[b][g][0], v1 = from->v[b][g][1];
             MF_UNROLL for (int c = 0; c < n; c++) {
