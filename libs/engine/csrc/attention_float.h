@@ -3,8 +3,9 @@
  * the other rows of its tile. */
 
 /* Scores of `rows` rows against `n` blocks of 16 positions. */
-static ALWAYS_INLINE void score_floats(const int rows, const int n, int64_t dk, const float *q,
-                                                const float *const *keys, float *scores) {
+static ALWAYS_INLINE void score_floats(const int rows, const int n, const mf_attend_chunk *c, int row, const float *q,
+                                       const float *const *keys, int block) {
+    const int64_t dk = c->kind->dk;
     v8 sum[6][4];
     UNROLLED for (int r = 0; r < rows; r++) {
         UNROLLED for (int b = 0; b < 2 * n; b++) sum[r][b] = v8_set(0);
@@ -24,45 +25,45 @@ static ALWAYS_INLINE void score_floats(const int rows, const int n, int64_t dk, 
         }
     }
     UNROLLED for (int r = 0; r < rows; r++) {
-        UNROLLED for (int b = 0; b < 2 * n; b++) v8_store(scores + r * MF_SCORE_STRIDE + 8 * b, sum[r][b]);
+        UNROLLED for (int b = 0; b < 2 * n; b++) v8_store(scores_of(c, row + r) + 16 * block + 8 * b, sum[r][b]);
     }
 }
 
 static void score_float_rows(int rows, const mf_attend_chunk *c, int first_row, int first_block, int end_block) {
     const float *q = c->q + mf_query_of_row(c->kind->dk, first_row);
-    int64_t dk = c->kind->dk;
     for (int b = first_block; b < end_block;) {
         const float *keys[2] = {(const float *)c->blocks[b],
                                      (const float *)c->blocks[b + 1 < end_block ? b + 1 : b]};
-        float *scores = scores_of(c, first_row) + 16 * b;
         int two = rows <= 3 && b + 1 < end_block;
         switch (rows) {
             case 1:
-                if (two) score_floats(1, 2, dk, q, keys, scores);
-                else score_floats(1, 1, dk, q, keys, scores);
+                if (two) score_floats(1, 2, c, first_row, q, keys, b);
+                else score_floats(1, 1, c, first_row, q, keys, b);
                 break;
             case 2:
-                if (two) score_floats(2, 2, dk, q, keys, scores);
-                else score_floats(2, 1, dk, q, keys, scores);
+                if (two) score_floats(2, 2, c, first_row, q, keys, b);
+                else score_floats(2, 1, c, first_row, q, keys, b);
                 break;
             case 3:
-                if (two) score_floats(3, 2, dk, q, keys, scores);
-                else score_floats(3, 1, dk, q, keys, scores);
+                if (two) score_floats(3, 2, c, first_row, q, keys, b);
+                else score_floats(3, 1, c, first_row, q, keys, b);
                 break;
-            case 4: score_floats(4, 1, dk, q, keys, scores); break;
-            case 5: score_floats(5, 1, dk, q, keys, scores); break;
-            default: score_floats(6, 1, dk, q, keys, scores); break;
+            case 4: score_floats(4, 1, c, first_row, q, keys, b); break;
+            case 5: score_floats(5, 1, c, first_row, q, keys, b); break;
+            default: score_floats(6, 1, c, first_row, q, keys, b); break;
         }
         b += two ? 2 : 1;
     }
 }
 
-/* values[r][0..16 n) += sum over positions [first, end) of p[r][position] * v[position][0..16 n), ascending. */
+/* values of `rows` rows, [0, 16 n) of them, += sum over positions [first, end) of p[r][position] * v[position][0..16 n), ascending. */
 static ALWAYS_INLINE void weigh_floats(const int rows, const int n, const mf_attend_chunk *c, int64_t slice,
-                                                const float *p, int first, int end, float *values) {
+                                                int row, int first, int end) {
     const int64_t dv = c->kind->dv_padded, offset = 16 * (int64_t)c->kind->dk + 256 * slice;
     v8 sum[6][4];
-    values += 16 * slice;
+    float *values = c->values + row * dv + 16 * slice;
+    const float *p[6];
+    UNROLLED for (int r = 0; r < rows; r++) p[r] = scores_of(c, row + r);
     UNROLLED for (int r = 0; r < rows; r++) {
         UNROLLED for (int b = 0; b < 2 * n; b++) sum[r][b] = v8_load(values + r * dv + 8 * b);
     }
@@ -71,14 +72,14 @@ static ALWAYS_INLINE void weigh_floats(const int rows, const int n, const mf_att
         int stop = first / 16 * 16 + 16 < end ? first / 16 * 16 + 16 : end;
         for (; first < stop; first++) {
             v8 factor[6], value[2];
-            UNROLLED for (int r = 0; r < rows && n == 2; r++) factor[r] = v8_set(p[r * MF_SCORE_STRIDE + first]);
+            UNROLLED for (int r = 0; r < rows && n == 2; r++) factor[r] = v8_set(p[r][first]);
             UNROLLED for (int b = 0; b < 4 && n == 2; b++) {
                 value[0] = v8_load(v + b / 2 * 256 + first % 16 * 16 + 8 * (b % 2));
                 UNROLLED for (int r = 0; r < rows; r++) sum[r][b] = v8_fma(factor[r], value[0], sum[r][b]);
             }
             UNROLLED for (int b = 0; b < 2 && n == 1; b++) value[b] = v8_load(v + first % 16 * 16 + 8 * b);
             UNROLLED for (int r = 0; r < rows && n == 1; r++) {
-                factor[0] = v8_set(p[r * MF_SCORE_STRIDE + first]);
+                factor[0] = v8_set(p[r][first]);
                 UNROLLED for (int b = 0; b < 2; b++) sum[r][b] = v8_fma(factor[0], value[b], sum[r][b]);
             }
         }
@@ -90,20 +91,18 @@ static ALWAYS_INLINE void weigh_floats(const int rows, const int n, const mf_att
 
 /* A few rows take two slices at a time: enough sums in flight to hide the latency of an addition. */
 static void weigh_float_rows(int rows, const mf_attend_chunk *c, int64_t slice, int row, int first, int end) {
-    const float *p = scores_of(c, row);
-    float *values = c->values + row * c->kind->dv_padded;
     const int two = c->n_rows <= 3 && slice + 1 < c->kind->dv_padded / 16;
     if (c->n_rows <= 3 && slice % 2) return;
     switch (rows + (two ? 0 : 3)) {
-        case 1: weigh_floats(1, 2, c, slice, p, first, end, values); break;
-        case 2: weigh_floats(2, 2, c, slice, p, first, end, values); break;
-        case 3: weigh_floats(3, 2, c, slice, p, first, end, values); break;
-        case 4: weigh_floats(1, 1, c, slice, p, first, end, values); break;
-        case 5: weigh_floats(2, 1, c, slice, p, first, end, values); break;
-        case 6: weigh_floats(3, 1, c, slice, p, first, end, values); break;
-        case 7: weigh_floats(4, 1, c, slice, p, first, end, values); break;
-        case 8: weigh_floats(5, 1, c, slice, p, first, end, values); break;
-        default: weigh_floats(6, 1, c, slice, p, first, end, values); break;
+        case 1: weigh_floats(1, 2, c, slice, row, first, end); break;
+        case 2: weigh_floats(2, 2, c, slice, row, first, end); break;
+        case 3: weigh_floats(3, 2, c, slice, row, first, end); break;
+        case 4: weigh_floats(1, 1, c, slice, row, first, end); break;
+        case 5: weigh_floats(2, 1, c, slice, row, first, end); break;
+        case 6: weigh_floats(3, 1, c, slice, row, first, end); break;
+        case 7: weigh_floats(4, 1, c, slice, row, first, end); break;
+        case 8: weigh_floats(5, 1, c, slice, row, first, end); break;
+        default: weigh_floats(6, 1, c, slice, row, first, end); break;
     }
 }
 

@@ -23,7 +23,7 @@ typedef struct {
     float value_size[MF_CHUNK_POSITIONS]; /* 2^exponent: what a weight is multiplied by */
     const uint16_t *block[MF_CHUNK_BLOCKS]; /* any of the chunk's where none is seen */
     sized_powers sized;
-    float inverse[GROUP], unit[GROUP];      /* of a row's weights, and of their products with whole values */
+    float inverse[MF_SCORE_ROWS], unit[MF_SCORE_ROWS];      /* of a row's weights, and of their products with whole values */
     int32_t weights[GROUP * WEIGHT_STRIDE]; /* pairs of 16 bits */
 } whole_chunk;
 
@@ -35,7 +35,7 @@ static void read_scales(const mf_attend_chunk *c, int block, int end_block, whol
     const mf_attend_kind *kind = c->kind;
     const int64_t sizes = 16 * (kind->dk + kind->dv_padded);
     const int bits = kind->key_bits;
-    for (int b = block & ~1; b < end_block + (end_block & 1); b++) {
+    for (int b = block & ~3; b < ((end_block + 3) & ~3); b++) { /* as many as are ever used together */
         const int is_seen = b >= block && b < end_block;
         w->block[b] = (const uint16_t *)c->blocks[is_seen ? b : block];
         for (int i = 0; i < 16; i++) {
@@ -218,9 +218,9 @@ static void attend_group(const mf_attend_chunk *c, whole_chunk *w, int row) {
 }
 
 /* Every group asks for a share of the next chunk. */
-static void ask_for_share(const mf_attend_chunk *c, int row) {
+static void ask_for_share(const mf_attend_chunk *c, int row, int rows) {
     const int64_t lines = (16 * (c->kind->dk + c->kind->dv_padded) + 63) / 32;
-    const int64_t first = lines * row / c->n_rows, end = lines * (row + GROUP) / c->n_rows;
+    const int64_t first = lines * row / c->n_rows, end = lines * (row + rows) / c->n_rows;
     for (int b = 0; b < c->n_next; b++) {
         for (int64_t i = first; i < end; i++) __builtin_prefetch(c->next[b] + 64 * i, 0, 2);
     }
@@ -308,6 +308,15 @@ static void attend_few(const mf_attend_chunk *c, whole_chunk *w, int row, int ro
     }
 }
 
+/* The rows from `row` on, a few at a time, which lie together among the queries. */
+static void attend_rest(const mf_attend_chunk *c, whole_chunk *w, int row) {
+    for (int rows; row < c->n_rows; row += rows) {
+        const int together = MF_QUERY_ROWS - row % MF_QUERY_ROWS, left = c->n_rows - row;
+        rows = few_rows(left < together ? left : together);
+        attend_few(c, w, row, rows);
+    }
+}
+
 static void attend_half(const mf_attend_chunk *c) {
     const int many = c->n_rows / GROUP * GROUP;
     const span seen = span_of(c, 0, c->n_rows);
@@ -320,18 +329,15 @@ static void attend_half(const mf_attend_chunk *c) {
     read_scales(c, seen.block, seen.end_block, &w);
     if (many) convert(c, &w, seen.block, seen.end_block);
     for (int row = 0; row < many; row += GROUP) {
-        ask_for_share(c, row);
+        ask_for_share(c, row, GROUP);
         attend_group(c, &w, row);
     }
-    for (int row = many, rows; row < c->n_rows; row += rows) {
-        rows = few_rows(c->n_rows - row);
-        attend_few(c, &w, row, rows);
-    }
+    attend_rest(c, &w, many);
 }
 
-/* A query as whole numbers up to `limit`, two features in every MF_QUERY_ROWS-th place of `pairs`; returns what a
- * unit is worth. */
-static float query_pairs(int64_t n, const float *x, float limit, int32_t *pairs) {
+/* A query as whole numbers up to `limit`, in `row` and as pairs in every MF_QUERY_ROWS-th place of `pairs`; returns what
+ * one is worth. */
+static float query_pairs(int64_t n, const float *x, float limit, int16_t *row, int32_t *pairs) {
     uint32_t bits = 0;
     for (int64_t i = 0; i < n; i++) {
         const uint32_t size = mf_bits_of_float(x[i]) & 0x7fffffff;
@@ -340,13 +346,9 @@ static float query_pairs(int64_t n, const float *x, float limit, int32_t *pairs)
     if (bits >= 0x7f800000) bits = 0x7fc00000; /* no number */
     const float most = mf_float_of_bits(bits);
     const float factor = most > 1e-30f ? limit / most : 0;
-    for (int64_t first = 0; first < n; first += 64) {
-        const int64_t left = n - first < 64 ? n - first : 64;
-        uint16_t whole[64] = {0};
-        for (int64_t i = 0; i < left; i++) whole[i] = (uint16_t)mf_bits_of_float(fmaf(x[first + i], factor, ROUNDING));
-        for (int64_t i = 0; i < left; i += 2, pairs += MF_QUERY_ROWS) {
-            *pairs = (int32_t)(whole[i] | (uint32_t)whole[i + 1] << 16);
-        }
+    for (int64_t i = 0; i < n; i++) row[i] = (int16_t)mf_bits_of_float(fmaf(x[i], factor, ROUNDING));
+    for (int64_t i = 0; i < n; i += 2, pairs += MF_QUERY_ROWS) {
+        *pairs = (int32_t)((uint16_t)row[i] | (i + 1 < n ? (uint32_t)(uint16_t)row[i + 1] << 16 : 0));
     }
     return most / limit;
 }

@@ -13,7 +13,7 @@ enum mf_activation_function {
     MF_SIGMOID = 5
 };
 
-enum { MF_BLOCK_POSITIONS = 16, MF_CHUNK_POSITIONS = 256, MF_CHUNK_BLOCKS = 16, MF_QUERY_ROWS = 12 };
+enum { MF_BLOCK_POSITIONS = 16, MF_CHUNK_POSITIONS = 256, MF_CHUNK_BLOCKS = 16, MF_QUERY_ROWS = 12, MF_SCORE_ROWS = 16 };
 
 /* Query rows of a tile: as many as its kernels share work for, fewer when a step has few tiles. */
 enum { MF_TILE_ROWS = 192, MF_LEAST_TILE_ROWS = 24 };
@@ -39,12 +39,13 @@ typedef struct {
     int32_t first[MF_TILE_ROWS], last[MF_TILE_ROWS]; /* visible positions [first, last) within the chunk */
     const float *q;      /* f32: [n_rows / MF_QUERY_ROWS][dk][MF_QUERY_ROWS], multiplied by q_factor */
     const int32_t *q_pairs; /* f16: [n_rows / MF_QUERY_ROWS][pairs of features][MF_QUERY_ROWS], whole numbers */
+    const int16_t *q_rows;  /* f16: the same, [n_rows][dk] */
     const float *q_scale;   /* f16: what they are worth by row, multiplied by q_factor */
     const float *slopes; /* ALiBi by row, times log2(e): minus slope times distance; or NULL */
     const int32_t *distance;                         /* chunk start - query position, by row; with slopes */
     int32_t n_next;                                  /* blocks that will be wanted after these */
     const uint8_t *next[MF_CHUNK_BLOCKS];
-    /* scratch [MF_QUERY_ROWS][MF_SCORE_STRIDE]: afterwards the probabilities, if rows are at most MF_QUERY_ROWS */
+    /* scratch [MF_SCORE_ROWS][MF_SCORE_STRIDE]: afterwards the probabilities, if rows are at most MF_QUERY_ROWS */
     float *scores;
     float *room;   /* scratch of mf_attend_room(): keys and values as whole numbers */
     float *peak, *sum, *values; /* results by row: maximum, sum of powers, [dv_padded] weighted values */
@@ -92,7 +93,7 @@ typedef struct {
     int (*above)(const float *x, float bar);
     void (*to_half)(int64_t n, const float *x, uint16_t *y);
     /* attention */
-    float (*query_pairs)(int64_t n, const float *x, float limit, int32_t *pairs);
+    float (*query_pairs)(int64_t n, const float *x, float limit, int16_t *row, int32_t *pairs);
     void (*attend_half)(const mf_attend_chunk *chunk);
     void (*attend_float)(const mf_attend_chunk *chunk);
     /* fold the next chunk's results of some rows into the running ones, in ascending order of chunks */
@@ -107,6 +108,7 @@ extern const mf_row_kernels mf_row_kernels_scalar;
 #if defined(__x86_64__)
 extern const mf_row_kernels mf_row_kernels_avx2;
 extern const mf_row_kernels mf_row_kernels_avx512;
+extern const mf_row_kernels mf_row_kernels_amx;
 #endif
 
 /* By the name of the matrix kernels' instruction set; the scalar ones for those that have none of their own. */

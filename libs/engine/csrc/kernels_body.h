@@ -25,6 +25,12 @@
 #include "softmax_template.h"
 #include "attention_half.h"
 #include "attention_float.h"
+#ifdef TILES
+#include "attention_tiles.h"
+#define ATTEND_HALF attend_half_tiles
+#else
+#define ATTEND_HALF attend_half
+#endif
 
 const mf_row_kernels TABLE = {
     .name = TABLE_NAME,
@@ -47,7 +53,7 @@ const mf_row_kernels TABLE = {
     .above = above,
     .to_half = to_half,
     .query_pairs = query_pairs,
-    .attend_half = attend_half,
+    .attend_half = ATTEND_HALF,
     .attend_float = attend_float,
     .attend_merge = attend_merge,
     .attend_finish = attend_finish,

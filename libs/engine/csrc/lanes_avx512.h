@@ -40,6 +40,22 @@ static inline v16i v16_pairs(const uint16_t *low, const uint16_t *high, v16 low_
     return v16_join(v16_round(v16_mul(v16_load_half(low), low_factor)),
                     v16_round(v16_mul(v16_load_half(high), high_factor)));
 }
+static inline v16i v16_shift_left_8(v16i a) { return _mm512_slli_epi32(a, 8); }
+static inline v16i v16_shift_right_8(v16i a) { return _mm512_srli_epi32(a, 8); }
+static inline v16i v16_choose(v16i mask, v16i yes, v16i no) { return _mm512_ternarylogic_epi32(mask, yes, no, 0xca); }
+/* 2^16 high + 2^8 middle + low */
+static inline v16i v16_plus_shifted(v16i high, v16i middle, v16i low) {
+    return _mm512_add_epi32(_mm512_slli_epi32(_mm512_add_epi32(_mm512_slli_epi32(high, 8), middle), 8), low);
+}
+/* lanes 0, 2, 4, … of both, and 1, 3, 5, … */
+static inline v16i v16_even_lanes(v16i a, v16i b) {
+    const v16i at = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    return _mm512_permutex2var_epi32(a, at, b);
+}
+static inline v16i v16_odd_lanes(v16i a, v16i b) {
+    const v16i at = _mm512_set_epi32(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+    return _mm512_permutex2var_epi32(a, at, b);
+}
 /* By name: gcc 12 keeps moving sums from one register to another around the intrinsic. */
 static inline v16i v16_dot(v16i a, v16i b, v16i c) {
     __asm__("vpdpwssd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b));

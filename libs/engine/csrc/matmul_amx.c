@@ -27,15 +27,8 @@ static const mf_amx_kernels *kernels_of(int type) {
     }
 }
 
-/* Rows and bytes of each tile register, as the instruction reads them. */
-typedef struct tile_config {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-} tile_config;
-
 static MF_AMX void configure(const mf_amx_kernels *kernels, int rest) {
-    tile_config config = {.palette = 1};
+    mf_tile_config config = {.palette = 1};
     const int columns[2] = {MF_AMX_COLUMNS, rest ? rest : MF_AMX_COLUMNS};
     config.rows[MF_AMX_WEIGHTS] = config.rows[MF_AMX_MORE_WEIGHTS] = (uint8_t)(kernels->tile_bytes / 4);
     config.row_bytes[MF_AMX_WEIGHTS] = config.row_bytes[MF_AMX_MORE_WEIGHTS] = 64;
@@ -45,7 +38,7 @@ static MF_AMX void configure(const mf_amx_kernels *kernels, int rest) {
         config.row_bytes[first] = (uint16_t)kernels->tile_bytes;
         config.row_bytes[first + 1] = config.row_bytes[first + 2] = 64;
     }
-    __asm__ volatile("ldtilecfg %0" ::"m"(config));
+    mf_tile_configure(&config);
 }
 
 typedef struct chunk {
@@ -125,7 +118,7 @@ static MF_AMX void gemm(const mf_span *span, const uint8_t *activations, int64_t
         configure(c.kernels, (int)(n % MF_AMX_COLUMNS));
         run_chunk(span, &c, column);
     }
-    __asm__ volatile("tilerelease");
+    mf_tile_release();
 }
 
 /* Linux hands out the tile registers on request, for the process and the threads it starts. */

@@ -6,10 +6,10 @@
 #ifndef MINFER_MATMUL_AMX_H
 #define MINFER_MATMUL_AMX_H
 
+#include "amx_tiles.h"
 #include "matmul_avx512.h"
 
-#if MF_HAVE_AVX2 && defined(__linux__) && (__GNUC__ >= 11 || __clang_major__ >= 11) /* whose assembler knows tiles */
-#define MF_HAVE_AMX 1
+#if MF_HAVE_AVX2 && MF_HAVE_AMX
 
 #define MF_AMX_TARGET MF_AVX512_TARGET ",amx-tile,amx-int8"
 #define MF_AMX __attribute__((target(MF_AMX_TARGET)))
@@ -65,15 +65,8 @@ MF_AMX_INLINE void mf_amx_emit(const mf_amx_output *to, int c, __m512 result) {
     _mm512_mask_storeu_ps(data, to->rows, result);
 }
 
-/* The assembler's names, so that neither an old compiler's intrinsics nor its idea of what they touch matter. */
-#define MF_TILE_LOAD(tile, base, stride) \
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(base), "r"((int64_t)(stride)) : "memory")
-#define MF_TILE_STORE(tile, base, stride) \
-    __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(base), "r"((int64_t)(stride)) : "memory")
-#define MF_TILE_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile ::)
 /* sums += signed activations times signed weights */
-#define MF_TILE_PRODUCT(sums, activations, weights) \
-    __asm__ volatile("tdpbssd %%tmm" #weights ", %%tmm" #activations ", %%tmm" #sums ::)
+#define MF_TILE_PRODUCT(sums, activations, weights) MF_TILE_PRODUCT_OF("ss", sums, activations, weights)
 
 #endif
 #endif

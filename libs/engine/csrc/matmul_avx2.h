@@ -3,12 +3,12 @@
 #ifndef MINFER_MATMUL_AVX2_H
 #define MINFER_MATMUL_AVX2_H
 
+#include "matmul_layout.h"
+
 #if defined(__x86_64__) && defined(__GNUC__)
 #define MF_HAVE_AVX2 1
 
 #include <immintrin.h>
-
-#include "matmul_layout.h"
 
 #define MF_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define MF_AVX2_INLINE static inline __attribute__((always_inline, target("avx2,fma,f16c")))

@@ -211,7 +211,7 @@ static int build_scratch(mf_program *p) {
         if (p->groups[g].dv + 15 > dv) dv = (p->groups[g].dv + 15) / 16 * 16;
     }
     const int64_t rows = MF_TILE_ROWS, values = whole_lines(rows * dv);
-    const int64_t sizes[] = {MF_QUERY_ROWS * MF_SCORE_STRIDE, whole_lines(rows * (dk + 1)), values, values,
+    const int64_t sizes[] = {MF_SCORE_ROWS * MF_SCORE_STRIDE, whole_lines(rows * (dk + 1)), values, values,
                              whole_lines(mf_attend_room(dk, dv)), PIECE_ROWS * TILE_COLUMNS};
     int64_t each = 0;
     for (int i = 0; i < 6; i++) each += sizes[i];

@@ -1,4 +1,4 @@
-/* Scores of one row of a tile to powers of two: included before the attention. Scores of MF_QUERY_ROWS rows are
+/* Scores of one row of a tile to powers of two: included before the attention. Scores of MF_SCORE_ROWS rows are
  * kept. */
 
 #ifdef SIXTEEN_LANES
@@ -15,7 +15,7 @@ enum { WIDTH = 8 };
 enum { VECTORS = 16 / WIDTH };
 
 static inline float *scores_of(const mf_attend_chunk *c, int row) {
-    return c->scores + row % MF_QUERY_ROWS * MF_SCORE_STRIDE;
+    return c->scores + row % MF_SCORE_ROWS * MF_SCORE_STRIDE;
 }
 
 static void adjust_scores(const mf_attend_chunk *c, int row, float *s, int from, int to) {
@@ -46,7 +46,7 @@ static void find_peak(const mf_attend_chunk *c, int row) {
 
 /* Of powers times the sizes of what they weigh, by row of a group. */
 typedef struct {
-    float most[MF_QUERY_ROWS], sum[MF_QUERY_ROWS];
+    float most[MF_SCORE_ROWS], sum[MF_SCORE_ROWS];
 } sized_powers;
 
 /* Scores to powers of two, which are summed; with `size`, of positions, what sized->…[r] is about as well. */

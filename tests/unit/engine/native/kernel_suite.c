@@ -1,6 +1,6 @@
 /* Every type, 1 to 17 columns, odd rows, tails of k and extreme values: each instruction set against scalar, bit by bit.
  *
- * The digests of two machines agree line by line when both run two tables.
+ * The digests of two machines agree line by line: random numbers go on from one table to the next.
  * Buffers are exactly as large as promised, so that a build with sanitizers sees every step outside. Prints one line
  * per table and returns the number of differences. Usage: kernel_suite [rounds]. */
 #include "minfer_matmul.h"

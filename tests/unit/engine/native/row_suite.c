@@ -37,6 +37,7 @@ typedef struct {
 /* Call number `which` of a table into r->y; 0 when there is no such call. */
 static int call(const mf_row_kernels *k, const rows *r, int which) {
     int32_t query[3 * MF_QUERY_ROWS] = {0};
+    int16_t row[5];
     memset(r->y, 0, sizeof(float) * 2 * (size_t)r->n);
     switch (which) {
         case 0: k->norm_rms(r->n, r->a, r->w, NULL, 1e-5f, r->y); break;
@@ -56,7 +57,7 @@ static int call(const mf_row_kernels *k, const rows *r, int which) {
         case 14: r->y[0] = k->maximum(r->n, r->a); break;
         case 15: r->y[0] = k->sum_exp(r->n, r->a, 2.0f); break;
         case 16: case 17: case 18: case 19: case 20: case 21: k->activate(which - 16, r->n, r->a, r->y); break;
-        case 22: r->y[1] = k->query_pairs(r->n > 5 ? 5 : r->n, r->a, 8191, query); r->y[0] = (float)query[24]; break;
+        case 22: r->y[1] = k->query_pairs(r->n > 5 ? 5 : r->n, r->a, 8191, row, query); r->y[0] = (float)query[24]; break;
         default: return 0;
     }
     return 1;
@@ -108,6 +109,7 @@ typedef struct {
     mf_attend_chunk chunk;
     uint8_t *cache;
     int32_t *q_pairs;
+    int16_t *q_rows;
     float *q, *q_scale, *scores, *room, *peak, *sum, *values;
     double tolerance; /* of a sum of powers, relative to it */
 } attention;
@@ -140,12 +142,13 @@ static void fill_queries(attention *a, int n_rows) {
     const float size = n_rows % 3 ? 1 : 40; /* large ones leave most powers below what a float holds */
     a->q = floats(dk * all, -size, size);
     a->q_pairs = calloc((size_t)(mf_pairs(dk) * all), sizeof(int32_t));
+    a->q_rows = malloc(sizeof(int16_t) * (size_t)(n_rows * dk));
     a->q_scale = floats(n_rows, 0, 0);
     a->tolerance = a->kind.is_half ? (size > 1 ? 0.02 : 1e-3) : (size > 1 ? 1e-4 : 1e-5);
     for (int r = 0; r < n_rows; r++) {
-        float x[64];
+        float x[128];
         for (int d = 0; d < dk; d++) x[d] = a->q[mf_query_of_row(dk, r) + d * MF_QUERY_ROWS];
-        a->q_scale[r] = mf_row_kernels_scalar.query_pairs(dk, x, mf_query_limit(dk),
+        a->q_scale[r] = mf_row_kernels_scalar.query_pairs(dk, x, mf_query_limit(dk), a->q_rows + r * dk,
                                                           a->q_pairs + mf_query_of_row(mf_pairs(dk), r));
     }
 }
@@ -154,10 +157,10 @@ static attention new_attention(int dk, int dv, int n_rows, int is_half, float so
     attention a = {.kind = {dk, dv, (dv + 15) / 16 * 16, is_half, mf_key_bits(dk), 1, softcap}};
     fill_cache(&a);
     fill_queries(&a, n_rows);
-    a.scores = floats(MF_QUERY_ROWS * MF_SCORE_STRIDE, 0, 0);
+    a.scores = floats(MF_SCORE_ROWS * MF_SCORE_STRIDE, 0, 0);
     a.room = floats(mf_attend_room(dk, a.kind.dv_padded), 0, 0);
     a.peak = floats(n_rows, 0, 0), a.sum = floats(n_rows, 0, 0), a.values = floats(n_rows * a.kind.dv_padded, 0, 0);
-    a.chunk = (mf_attend_chunk){.n_rows = n_rows, .q = a.q, .q_pairs = a.q_pairs, .q_scale = a.q_scale,
+    a.chunk = (mf_attend_chunk){.n_rows = n_rows, .q = a.q, .q_pairs = a.q_pairs, .q_rows = a.q_rows, .q_scale = a.q_scale,
                                 .scores = a.scores, .room = a.room, .peak = a.peak, .sum = a.sum, .values = a.values};
     for (int b = 0; b < 16; b++) a.chunk.blocks[b] = a.cache + b * block_elements(&a) * (is_half ? 2 : 4);
     for (int r = 0; r < n_rows; r++) {
@@ -169,7 +172,7 @@ static attention new_attention(int dk, int dv, int n_rows, int is_half, float so
 }
 
 static void free_attention(attention *a) {
-    free(a->cache), free(a->q), free(a->q_pairs), free(a->q_scale), free(a->scores), free(a->room);
+    free(a->cache), free(a->q), free(a->q_pairs), free(a->q_rows), free(a->q_scale), free(a->scores), free(a->room);
     free(a->peak), free(a->sum), free(a->values);
 }
 
@@ -208,7 +211,7 @@ static void attend_in_parts(const attention *a) {
         part.n_rows = a->chunk.n_rows - row < MF_QUERY_ROWS ? a->chunk.n_rows - row : MF_QUERY_ROWS;
         part.q += mf_query_of_row(a->kind.dk, row);
         part.q_pairs += mf_query_of_row(mf_pairs(a->kind.dk), row);
-        part.q_scale += row;
+        part.q_scale += row, part.q_rows += row * a->kind.dk;
         part.peak += row, part.sum += row, part.values += row * a->kind.dv_padded;
         for (int r = 0; r < part.n_rows; r++) {
             part.first[r] = a->chunk.first[row + r];
@@ -251,7 +254,21 @@ static void check_pool(void) {
     }
 }
 
+#if defined(__linux__) && defined(__x86_64__)
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* The tile registers are to be had on request: see matmul_amx.c. */
+static int may_use_tiles(void) { return syscall(SYS_arch_prctl, 0x1023, 18) == 0; }
+#else
+static int may_use_tiles(void) { return 0; }
+#endif
+
 int main(int argc, char **argv) {
+    if (argc > 1 && !strcmp(argv[1], "amx") && !may_use_tiles()) {
+        printf("no tiles\n");
+        return 2;
+    }
     const mf_row_kernels *other = mf_row_kernels_named(argc > 1 ? argv[1] : "scalar");
     compare_rows(other);
     compare_function(MF_SILU, silu, 4e-7, "silu");
@@ -261,6 +278,7 @@ int main(int argc, char **argv) {
     compare_softcap();
     for (int n_rows = 1; n_rows <= MF_TILE_ROWS; n_rows += n_rows < 8 ? 1 : n_rows / 2) {
         compare_attention(other, 64, 64, n_rows);
+        if (n_rows % 2) compare_attention(other, 128, 80, n_rows);
         compare_attention(other, 20, 24, n_rows);
         compare_attention(other, 33, 48, n_rows);
     }

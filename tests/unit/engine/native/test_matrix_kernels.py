@@ -140,8 +140,12 @@ def test_an_arm_machine_computes_the_same_bits(tmp_path: Path) -> None:
     assert there.returncode == 0, there.stdout
     assert there.stdout.startswith("neon: 297 cases, digest ")
     own = subprocess.run([here, "3"], capture_output=True, text=True, check=True).stdout
-    if "avx2: " in own:
-        assert there.stdout.replace("neon", "avx2") == own[own.index("avx2: ") :]
+    # Random numbers go on from one instruction set to the next: the first of each machine have the same ones.
+    assert _digests(there.stdout)[:2] == _digests(own)[:2]
+
+
+def _digests(report: str) -> list[str]:
+    return [line.partition(": ")[2] for line in report.splitlines()]
 
 
 @pytest.mark.timeout(900)

@@ -13,7 +13,7 @@ from paths import ROOT
 
 SUITE = Path(__file__).resolve().parent / "row_suite.c"
 CSRC = ROOT / "libs/engine/csrc"
-SOURCES = ("pool.c", "pages.c", "kernels_scalar.c", "kernels_avx2.c", "kernels_avx512.c")
+SOURCES = ("pool.c", "pages.c", "kernels_scalar.c", "kernels_avx2.c", "kernels_avx512.c", "kernels_amx.c")
 PROVES = os.environ.get("MINFER_PROVE") == "1"
 
 
@@ -32,7 +32,7 @@ def test_rows_attention_and_pool_are_right_and_clean(sanitizer: str, tmp_path: P
     command += [str(CSRC / name) for name in SOURCES] + ["-lm", "-lpthread"]
     subprocess.run(command, check=True, timeout=1500 if PROVES else 250)
     features = Path("/proc/cpuinfo").read_text().split()
-    for isa, feature in (("avx2", "avx2"), ("avx512", "avx512dq")):
+    for isa, feature in (("avx2", "avx2"), ("avx512", "avx512_vnni"), ("amx", "amx_int8")):
         if feature not in features:
             continue
         done = subprocess.run([program, isa], capture_output=True, text=True, timeout=200, check=False)

@@ -59,7 +59,7 @@ class Plan:
         }
         self.buffer_bytes = place(self.lowered.operations, self.lowered.values, rows, kept)
         tile = max((spec.dk + 2 * spec.dv + 32 for spec in graph.cache_slots), default=0) * _TILE_ROWS
-        chunk = max((spec.dk + spec.dv + 16 for spec in graph.cache_slots), default=0) * _CHUNK_POSITIONS
+        chunk = max(((spec.dk + spec.dv) // 2 + 16 for spec in graph.cache_slots), default=0) * _CHUNK_POSITIONS
         self.scratch_bytes = options.n_threads * (_SCRATCH_BYTES + 4 * (tile + chunk))
 
     @property

@@ -1,0 +1,191 @@
+/* Attention of many rows as products of AMX tiles: 16 rows by 16 positions, or by 16 features. A whole number is
+ * 256 times its high byte plus its low one, so that four products of bytes make one of 16 bits: exact, and so the same
+ * bits as attention_half.h, which has what is left of the rows. Four bytes of a lane are numbers 0, 2, 1 and 3 of a
+ * group: that is how pairs of 16 bits come apart most easily. */
+
+enum { TILE_ROWS = 16, STEP = 64, PLANES = 2, TILE_BYTES = 16 * STEP }; /* STEP: bytes of a row of a tile */
+
+/* Tile registers: sums of high by high, mixed, and low by low; then left and right operands. */
+enum { SUMS = 0, LEFT = 3, RIGHT = 5 };
+
+typedef struct {
+    _Alignas(64) uint8_t left[4][PLANES][TILE_BYTES]; /* by step: queries, then weights */
+    _Alignas(64) int32_t sums[2][3][TILE_ROWS][16];
+} tile_room;
+
+static void configure_tiles(void) {
+    mf_tile_config config = {.palette = 1};
+    for (int i = 0; i < 8; i++) config.rows[i] = 16, config.row_bytes[i] = STEP;
+    mf_tile_configure(&config);
+}
+
+/* The bytes of two vectors of pairs: low ones, high ones. */
+static ALWAYS_INLINE void store_planes(wholes a, wholes b, uint8_t *low, uint8_t *high) {
+    const wholes mask = LANES(spread)(0x00ff00ff);
+    LANES(store_pairs)((int32_t *)low, LANES(choose)(mask, a, LANES(shift_left_8)(b)));
+    LANES(store_pairs)((int32_t *)high, LANES(choose)(mask, LANES(shift_right_8)(a), b));
+}
+
+/* Keys of a block: [step][plane][four features][16 positions][4]. */
+static void convert_keys(const mf_attend_chunk *c, const whole_chunk *w, int block, uint8_t *to) {
+    const vector factor = LANES(load)(w->key_factor + 16 * block);
+    const uint16_t *from = w->block[block];
+    for (int64_t d = 0; d < c->kind->dk; d += 4, from += 64) {
+        uint8_t *low = to + d / STEP * PLANES * TILE_BYTES + d % STEP / 4 * 64;
+        store_planes(LANES(pairs)(from, from + 16, factor, factor), LANES(pairs)(from + 32, from + 48, factor, factor), low,
+                     low + TILE_BYTES);
+    }
+}
+
+/* Values of 64 positions from the first of `block` on: [slice][plane][four positions][16 features][4]. */
+static void convert_values(const mf_attend_chunk *c, const whole_chunk *w, int block, int64_t slice_bytes, uint8_t *to) {
+    for (int i = 0; i < 16; i++) {
+        const uint16_t *from[4];
+        vector factor[4];
+        for (int b = 0; b < 4; b++) {
+            from[b] = w->block[block + b] + 16 * (c->kind->dk + i);
+            factor[b] = LANES(set)(w->value_factor[16 * (block + b) + i]);
+        }
+        for (int64_t slice = 0; slice < c->kind->dv_padded / 16; slice++) {
+            const int64_t at = 256 * slice;
+            uint8_t *low = to + slice * slice_bytes + 64 * i;
+            store_planes(LANES(pairs)(from[0] + at, from[1] + at, factor[0], factor[1]),
+                         LANES(pairs)(from[2] + at, from[3] + at, factor[2], factor[3]), low, low + TILE_BYTES);
+        }
+    }
+}
+
+static int64_t slice_bytes_of(void) { return MF_CHUNK_POSITIONS / STEP * PLANES * TILE_BYTES; }
+
+static void convert_tiles(const mf_attend_chunk *c, const whole_chunk *w, int block, int end_block, uint8_t *keys,
+                          uint8_t *values) {
+    for (int b = block; b < end_block; b++) {
+        if (b + 1 < end_block) ask_for(w->block[b + 1], 16 * (c->kind->dk + c->kind->dv_padded));
+        convert_keys(c, w, b, keys + b * 32 * c->kind->dk);
+    }
+    for (int b = block & ~3; b < end_block; b += 4) {
+        convert_values(c, w, b, slice_bytes_of(), values + b / 4 * PLANES * TILE_BYTES);
+    }
+}
+
+/* Left operands times right ones, step after step, into `sums`. */
+static ALWAYS_INLINE void multiply_tiles(int steps, const uint8_t *left, const uint8_t *right, int32_t *sums) {
+    MF_TILE_ZERO(0);
+    MF_TILE_ZERO(1);
+    MF_TILE_ZERO(2);
+    for (int i = 0; i < steps; i++, left += PLANES * TILE_BYTES, right += PLANES * TILE_BYTES) {
+        MF_TILE_LOAD(3, left, STEP);
+        MF_TILE_LOAD(5, right, STEP);
+        MF_TILE_LOAD(4, left + TILE_BYTES, STEP);
+        MF_TILE_LOAD(6, right + TILE_BYTES, STEP);
+        MF_TILE_PRODUCT_OF("uu", 2, 3, 5);
+        MF_TILE_PRODUCT_OF("su", 1, 4, 5);
+        MF_TILE_PRODUCT_OF("ss", 0, 4, 6);
+        MF_TILE_PRODUCT_OF("us", 1, 3, 6);
+    }
+    MF_TILE_STORE(2, sums + 2 * 256, 64);
+    MF_TILE_STORE(1, sums + 256, 64);
+    MF_TILE_STORE(0, sums, 64);
+}
+
+static ALWAYS_INLINE wholes sum_of_planes(const int32_t sums[3][TILE_ROWS][16], int r) {
+    return LANES(plus_shifted)(LANES(load_pairs)(sums[0][r]), LANES(load_pairs)(sums[1][r]),
+                               LANES(load_pairs)(sums[2][r]));
+}
+
+static void store_scores(const mf_attend_chunk *c, const whole_chunk *w, int row, int block,
+                         const int32_t sums[3][TILE_ROWS][16]) {
+    const vector size = LANES(load)(w->key_scale + 16 * block);
+    UNROLLED for (int r = 0; r < TILE_ROWS; r++) {
+        const vector scale = LANES(mul)(size, LANES(set)(c->q_scale[row + r]));
+        LANES(store)(scores_of(c, row + r) + 16 * block, LANES(mul)(LANES(from_whole)(sum_of_planes(sums, r)), scale));
+    }
+}
+
+/* One product is always under way while the one before is scaled. */
+static void score_tiles(const mf_attend_chunk *c, const whole_chunk *w, int row, const span *seen, const uint8_t *keys,
+                        tile_room *room) {
+    const int64_t dk = c->kind->dk;
+    const int steps = (int)(dk / STEP);
+    for (int r = 0; r < TILE_ROWS; r++) {
+        for (int i = 0; i < steps; i++) {
+            const int32_t *q = (const int32_t *)(c->q_rows + (row + r) * dk + i * STEP);
+            const wholes first = LANES(load_pairs)(q), second = LANES(load_pairs)(q + 16);
+            store_planes(LANES(even_lanes)(first, second), LANES(odd_lanes)(first, second), room->left[i][0] + r * STEP,
+                         room->left[i][1] + r * STEP);
+        }
+    }
+    for (int block = seen->block; block <= seen->end_block; block++) {
+        if (block < seen->end_block) {
+            multiply_tiles(steps, room->left[0][0], keys + block * 32 * dk, room->sums[block % 2][0][0]);
+        }
+        if (block > seen->block) store_scores(c, w, row, block - 1, room->sums[(block - 1) % 2]);
+    }
+}
+
+/* As weigh_row, to the bytes of row r in tiles of 64 positions. */
+static void weigh_tile_row(const mf_attend_chunk *c, const whole_chunk *w, int row, int r, int begin, int end,
+                           tile_room *room) {
+    const float *s = scores_of(c, row), *size = w->value_size;
+    int from = c->first[row] / 16 * 16, until = (c->last[row] + 15) / 16 * 16;
+    if (c->first[row] >= c->last[row]) from = until = end;
+    const vector inverse = LANES(set)(w->inverse[r]);
+    for (int i = begin; i < end; i += STEP) {
+        wholes part[4];
+        UNROLLED for (int h = 0; h < 4; h++) {
+            const int at = i + 16 * h;
+            const vector x = LANES(mul)(LANES(load)(s + at), LANES(load)(size + at));
+            part[h] = at >= from && at < until ? LANES(round)(LANES(mul)(x, inverse)) : LANES(spread)(0);
+        }
+        uint8_t *low = room->left[i / STEP][0] + r * STEP;
+        store_planes(LANES(join)(part[0], part[1]), LANES(join)(part[2], part[3]), low, low + TILE_BYTES);
+    }
+}
+
+static void store_values(const mf_attend_chunk *c, const whole_chunk *w, int row, int64_t slice,
+                         const int32_t sums[3][TILE_ROWS][16]) {
+    UNROLLED for (int r = 0; r < TILE_ROWS; r++) {
+        LANES(store)(c->values + (row + r) * c->kind->dv_padded + 16 * slice,
+                     LANES(mul)(LANES(from_whole)(sum_of_planes(sums, r)), LANES(set)(w->unit[r])));
+    }
+}
+
+static void attend_tile(const mf_attend_chunk *c, whole_chunk *w, int row, const uint8_t *keys, const uint8_t *values,
+                        tile_room *room) {
+    const span seen = span_of(c, row, TILE_ROWS);
+    const int begin = seen.begin / STEP, end = (seen.end + STEP - 1) / STEP;
+    const int64_t slices = c->kind->dv_padded / 16;
+    score_tiles(c, w, row, &seen, keys, room);
+    softmax_rows(c, row, TILE_ROWS, w->value_size, &w->sized);
+    for (int r = 0; r < TILE_ROWS; r++) choose_unit(c, w, row + r, r);
+    for (int r = 0; r < TILE_ROWS; r++) weigh_tile_row(c, w, row + r, r, begin * STEP, end * STEP, room);
+    for (int64_t slice = 0; slice <= slices; slice++) {
+        if (slice < slices) {
+            multiply_tiles(end - begin, room->left[begin][0],
+                           values + slice * slice_bytes_of() + begin * PLANES * TILE_BYTES, room->sums[slice % 2][0][0]);
+        }
+        if (slice > 0) store_values(c, w, row, slice - 1, room->sums[(slice - 1) % 2]);
+    }
+}
+
+static void attend_half_tiles(const mf_attend_chunk *c) {
+    const int many = c->n_rows / TILE_ROWS * TILE_ROWS;
+    const span seen = span_of(c, 0, c->n_rows);
+    if (!many || c->kind->dk % STEP || c->kind->dk > 4 * STEP || seen.block >= seen.end_block) {
+        attend_half(c);
+        return;
+    }
+    uint8_t *keys = (uint8_t *)c->room, *values = keys + 2 * MF_CHUNK_POSITIONS * c->kind->dk;
+    whole_chunk w;
+    tile_room room;
+    ask_for_scales(c, seen.block, seen.end_block);
+    read_scales(c, seen.block, seen.end_block, &w);
+    convert_tiles(c, &w, seen.block, seen.end_block, keys, values);
+    configure_tiles();
+    for (int row = 0; row < many; row += TILE_ROWS) {
+        ask_for_share(c, row, TILE_ROWS);
+        attend_tile(c, &w, row, keys, values, &room);
+    }
+    mf_tile_release();
+    attend_rest(c, &w, many);
+}
