@@ -16,7 +16,7 @@ enum mf_activation_function {
 enum { MF_BLOCK_POSITIONS = 16, MF_CHUNK_POSITIONS = 256, MF_CHUNK_BLOCKS = 16, MF_QUERY_ROWS = 12, MF_SCORE_ROWS = 16 };
 
 /* Query rows of a tile: as many as its kernels share work for, fewer when a step has few tiles. */
-enum { MF_TILE_ROWS = 192, MF_LEAST_TILE_ROWS = 24 };
+enum { MF_TILE_ROWS = 384, MF_LEAST_TILE_ROWS = 24 };
 
 /* Floats from one row of scores to the next: a power of two would put all rows into the same few sets of the cache. */
 enum { MF_SCORE_STRIDE = MF_CHUNK_POSITIONS + 16 };

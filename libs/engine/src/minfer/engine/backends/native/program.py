@@ -34,7 +34,7 @@ CANCEL_INTERVAL: Final = 5_000_000
 """Nanoseconds between two questions whether to stop: asking takes the GIL, which others may hold."""
 
 _SCRATCH_BYTES = 1 << 18  # of a thread, beside what follows from the widths of heads
-_TILE_ROWS, _CHUNK_POSITIONS = 192, 256  # of attention: csrc/kernels.h
+_TILE_ROWS, _CHUNK_POSITIONS = 384, 256  # of attention: csrc/kernels.h
 
 
 class Plan:
