@@ -239,6 +239,56 @@ static void compare_attention(const mf_row_kernels *other, int dk, int dv, int n
     }
 }
 
+static uint16_t *cache_at(const attention *a, int block, int64_t index) {
+    return (uint16_t *)a->cache + block * block_elements(a) + index;
+}
+
+/* Every number as large as can be, then queries beyond what a float's square holds: nothing may overflow. */
+static void check_large(const mf_row_kernels *other, float size) {
+    attention a = new_attention(64, 64, 40, 1, 0);
+    float *expected = floats(40 * 64, 0, 0);
+    a.chunk.kind = &a.kind;
+    for (int64_t i = 0; i < 16 * block_elements(&a); i++) ((uint16_t *)a.cache)[i] = 0x7bff;
+    for (int r = 0; r < 40; r++) a.q_scale[r] = 1;
+    for (int64_t i = 0; i < 40 * 64; i++) a.q_rows[i] = (int16_t)mf_query_limit(64);
+    for (int64_t i = 0; i < 48 / MF_QUERY_ROWS * 32 * MF_QUERY_ROWS; i++) {
+        a.q_pairs[i] = (int32_t)mf_query_limit(64) * 0x10001;
+    }
+    for (int r = 0; r < 40; r++) a.q_scale[r] = size;
+    attend_in_parts(&a);
+    memcpy(expected, a.values, sizeof(float) * 40 * 64);
+    other->attend_half(&a.chunk);
+    check(same(expected, a.values, 40 * 64), "attention on large numbers", (int64_t)size);
+    for (int r = 0; r < 40; r++) { /* all scores are equal, so all weights are: 2048 at least, and rounded alike */
+        const double n = a.chunk.last[r] - a.chunk.first[r];
+        for (int d = 0; d < 64 && size < 2; d++) {
+            check(fabs((double)a.values[64 * r + d] - 65504 * n) <= 65504 * n * 2.5e-4, "a sum of large values", r);
+        }
+    }
+    free(expected);
+    free_attention(&a);
+}
+
+/* A key or value that is no number, or infinite, spoils the rows that see it and no others. */
+static void check_spoiled(const mf_row_kernels *other, int64_t index, uint16_t bad) {
+    attention a = new_attention(64, 64, 40, 1, 0);
+    a.chunk.kind = &a.kind;
+    float *before = floats(40 * 64, 0, 0);
+    other->attend_half(&a.chunk);
+    memcpy(before, a.values, sizeof(float) * 40 * 64);
+    *cache_at(&a, 15, index) = bad;
+    *cache_at(&a, 15, 128 * 16 + (index < 64 * 16 ? index % 16 : 16 + index % 256 / 16)) = bad & 0x7fff;
+    const int position = 240 + (int)(index < 64 * 16 ? index % 16 : index % 256 / 16);
+    other->attend_half(&a.chunk);
+    for (int r = 0; r < 40; r++) {
+        if (a.chunk.first[r] >= a.chunk.last[r]) continue;
+        if (a.chunk.last[r] > position) check(isnan(a.sum[r]), "a sum that should be spoiled", r);
+        else check(same(before + 64 * r, a.values + 64 * r, 64), "a row that saw nothing spoiled", r);
+    }
+    free(before);
+    free_attention(&a);
+}
+
 static _Atomic int64_t total;
 static void count(void *context, int64_t i) { total += i + *(int64_t *)context; }
 
@@ -281,6 +331,13 @@ int main(int argc, char **argv) {
         if (n_rows % 2) compare_attention(other, 128, 80, n_rows);
         compare_attention(other, 20, 24, n_rows);
         compare_attention(other, 33, 48, n_rows);
+    }
+    check_large(other, 1);
+    check_large(other, 1e38f);
+    const uint16_t bad[] = {0x7e00, 0x7c00, 0xfc00};
+    for (int i = 0; i < 3; i++) {
+        check_spoiled(other, 16 * 20 + 3, bad[i]);
+        check_spoiled(other, 64 * 16 + 256 + 16 * 9 + 2, bad[i]);
     }
     check_pool();
     printf("%d failures\n", failures);
