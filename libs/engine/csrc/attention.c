@@ -115,13 +115,13 @@ static float slope_of(float max_bias, int32_t head, int32_t n_heads) {
 }
 
 /* Whole queries as rows lie behind their pairs. */
-static int16_t *mf_query_rows(float *q, int64_t dk) { return (int16_t *)(q + MF_TILE_ROWS * mf_pairs(dk)); }
+static int16_t *query_rows(float *q, int64_t dk) { return (int16_t *)(q + MF_TILE_ROWS * mf_pairs(dk)); }
 
 static void set_query(tile_work *w, const mf_program *p, int32_t r, const float *source, float *q) {
     const int64_t dk = w->kind.dk;
     if (w->kind.is_half) {
         int32_t *pairs = (int32_t *)q + mf_query_of_row(mf_pairs(dk), r);
-        int16_t *row = mf_query_rows(q, dk) + r * dk;
+        int16_t *row = query_rows(q, dk) + r * dk;
         w->q_scale[r] = p->rows->query_pairs(dk, source, mf_query_limit(dk), row, pairs) * w->kind.q_factor;
     } else {
         float *target = q + mf_query_of_row(dk, r);
@@ -185,7 +185,7 @@ void mf_tile_chunk(const tile_work *w, const mf_program *p, int32_t chunk, const
     mf_attend_chunk c;
     c.kind = &w->kind, c.n_rows = w->tile->n_rows, c.n_next = 0;
     c.q = scratch->q, c.q_pairs = (const int32_t *)scratch->q, c.q_scale = w->q_scale;
-    c.q_rows = mf_query_rows(scratch->q, w->kind.dk);
+    c.q_rows = query_rows(scratch->q, w->kind.dk);
     c.scores = scratch->scores, c.room = scratch->room, c.slopes = NULL, c.distance = NULL;
     c.peak = peak, c.sum = sum, c.values = values;
     see_chunk(w, start, &c, &begin, &end);

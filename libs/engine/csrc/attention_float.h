@@ -33,7 +33,7 @@ static void score_float_rows(int rows, const mf_attend_chunk *c, int first_row, 
     const float *q = c->q + mf_query_of_row(c->kind->dk, first_row);
     for (int b = first_block; b < end_block;) {
         const float *keys[2] = {(const float *)c->blocks[b],
-                                     (const float *)c->blocks[b + 1 < end_block ? b + 1 : b]};
+                                (const float *)c->blocks[b + 1 < end_block ? b + 1 : b]};
         int two = rows <= 3 && b + 1 < end_block;
         switch (rows) {
             case 1:
@@ -56,9 +56,9 @@ static void score_float_rows(int rows, const mf_attend_chunk *c, int first_row, 
     }
 }
 
-/* values of `rows` rows, [0, 16 n) of them, += sum over positions [first, end) of p[r][position] * v[position][0..16 n), ascending. */
-static ALWAYS_INLINE void weigh_floats(const int rows, const int n, const mf_attend_chunk *c, int64_t slice,
-                                                int row, int first, int end) {
+/* 16 n values of `rows` rows += sum over positions [first, end) of p[r][position] * v[position][0..16 n), ascending. */
+static ALWAYS_INLINE void weigh_floats(const int rows, const int n, const mf_attend_chunk *c, int64_t slice, int row,
+                                       int first, int end) {
     const int64_t dv = c->kind->dv_padded, offset = 16 * (int64_t)c->kind->dk + 256 * slice;
     v8 sum[6][4];
     float *values = c->values + row * dv + 16 * slice;

@@ -1,5 +1,5 @@
-/* One chunk of attention over f16 keys and values, in whole numbers: a key, a query and a value become 12 bits and a
- * scale each, the powers of a row up to 15. Sums of their products are exact, so that neither the order nor the number
+/* One chunk of attention over f16 keys and values, in whole numbers: keys and values of up to 12 bits with a power of
+ * two for each position, queries up to mf_query_limit() with a scale each, the powers of a row up to 15 bits. Sums of their products are exact, so that neither the order nor the number
  * of lanes matters, and 16-bit multiplications do twice the work of float ones. Rows come in groups of GROUP, for which
  * keys and values are converted once; the rest, and the few rows of decoding, convert what they read. */
 
@@ -15,7 +15,9 @@ enum { GROUP = 6, GROUP_BLOCKS = 1, FEW_BLOCKS = 1 };
 enum { PAIRED = 2 * WIDTH, WEIGHT_STRIDE = MF_CHUNK_POSITIONS / 2 + 16 };
 
 enum { VALUE_BITS = 12, WEIGHT_MOST = 32767 };
-#define WEIGHT_SUM 524288.0f /* 2^19: with 12 bits of a value a sum stays within 31, 130 roundings of weights included */
+/* 2^19, and what 256 roundings may add, times the greatest whole value stays below 2^31: that is 4094, since the 11
+ * bits of an f16 leave the last of 12 empty in the numbers next to a power of two. */
+#define WEIGHT_SUM 524288.0f
 
 typedef struct {
     float key_factor[MF_CHUNK_POSITIONS], key_scale[MF_CHUNK_POSITIONS]; /* to whole numbers and back */
@@ -23,7 +25,7 @@ typedef struct {
     float value_size[MF_CHUNK_POSITIONS]; /* 2^exponent: what a weight is multiplied by */
     const uint16_t *block[MF_CHUNK_BLOCKS]; /* any of the chunk's where none is seen */
     sized_powers sized;
-    float inverse[MF_SCORE_ROWS], unit[MF_SCORE_ROWS];      /* of a row's weights, and of their products with whole values */
+    float inverse[MF_SCORE_ROWS], unit[MF_SCORE_ROWS]; /* of a row's weights, and of their products with values */
     int32_t weights[GROUP * WEIGHT_STRIDE]; /* pairs of 16 bits */
 } whole_chunk;
 
@@ -110,11 +112,12 @@ static ALWAYS_INLINE void score_blocks(const int rows, const int n, const int is
 
 /* The unit of a row's weights: their greatest becomes 32767 or their sum 2^19, whichever is less. */
 static void choose_unit(const mf_attend_chunk *c, whole_chunk *w, int row, int r) {
-    const int sees = c->first[row] < c->last[row];
+    w->inverse[r] = w->unit[r] = 0;
+    if (c->first[row] >= c->last[row]) return;
     const float by_most = w->sized.most[r] * (1.0f / WEIGHT_MOST), by_sum = w->sized.sum[r] * (1 / WEIGHT_SUM);
     const float unit = by_most > by_sum ? by_most : by_sum;
-    w->inverse[r] = sees ? 1 / unit : 0;
-    w->unit[r] = sees ? unit * power_of_two(-VALUE_BITS - 14) : 0;
+    w->inverse[r] = 1 / unit;
+    w->unit[r] = unit * power_of_two(-VALUE_BITS - 14);
 }
 
 /* The powers of one row times the sizes of values, as whole numbers in w->weights[r], zero where it sees nothing. begin
@@ -209,18 +212,18 @@ static void attend_group(const mf_attend_chunk *c, whole_chunk *w, int row) {
     for (; block + GROUP_BLOCKS <= seen.end_block; block += GROUP_BLOCKS) {
         score_blocks(GROUP, GROUP_BLOCKS, 1, c, w, row, block, NULL);
     }
-    if (block < seen.end_block) score_blocks(GROUP, 1, 1, c, w, row, block, NULL);
+    if (GROUP_BLOCKS > 1 && block < seen.end_block) score_blocks(GROUP, 1, 1, c, w, row, block, NULL);
     weigh_rows(c, w, row, GROUP, &seen);
     for (; slice + GROUP_BLOCKS <= slices; slice += GROUP_BLOCKS) {
         weigh_slices(GROUP, GROUP_BLOCKS, 1, c, w, row, slice, seen.begin, seen.end);
     }
-    if (slice < slices) weigh_slices(GROUP, 1, 1, c, w, row, slice, seen.begin, seen.end);
+    if (GROUP_BLOCKS > 1 && slice < slices) weigh_slices(GROUP, 1, 1, c, w, row, slice, seen.begin, seen.end);
 }
 
-/* Every group asks for a share of the next chunk. */
-static void ask_for_share(const mf_attend_chunk *c, int row, int rows) {
+/* Every group of the first `many` rows asks for a share of the next chunk. */
+static void ask_for_share(const mf_attend_chunk *c, int row, int rows, int many) {
     const int64_t lines = (16 * (c->kind->dk + c->kind->dv_padded) + 63) / 32;
-    const int64_t first = lines * row / c->n_rows, end = lines * (row + rows) / c->n_rows;
+    const int64_t first = lines * row / many, end = lines * (row + rows) / many;
     for (int b = 0; b < c->n_next; b++) {
         for (int64_t i = first; i < end; i++) __builtin_prefetch(c->next[b] + 64 * i, 0, 2);
     }
@@ -329,7 +332,7 @@ static void attend_half(const mf_attend_chunk *c) {
     read_scales(c, seen.block, seen.end_block, &w);
     if (many) convert(c, &w, seen.block, seen.end_block);
     for (int row = 0; row < many; row += GROUP) {
-        ask_for_share(c, row, GROUP);
+        ask_for_share(c, row, GROUP, many);
         attend_group(c, &w, row);
     }
     attend_rest(c, &w, many);

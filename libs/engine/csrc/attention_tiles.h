@@ -3,10 +3,8 @@
  * bits as attention_half.h, which has what is left of the rows. Four bytes of a lane are numbers 0, 2, 1 and 3 of a
  * group: that is how pairs of 16 bits come apart most easily. */
 
-enum { TILE_ROWS = 16, STEP = 64, PLANES = 2, TILE_BYTES = 16 * STEP }; /* STEP: bytes of a row of a tile */
-
-/* Tile registers: sums of high by high, mixed, and low by low; then left and right operands. */
-enum { SUMS = 0, LEFT = 3, RIGHT = 5 };
+/* STEP: bytes of a row of a tile. SLICE_BYTES: 16 features of the values of a chunk. */
+enum { TILE_ROWS = 16, STEP = 64, PLANES = 2, TILE_BYTES = 16 * STEP, SLICE_BYTES = PLANES * 16 * MF_CHUNK_POSITIONS };
 
 typedef struct {
     _Alignas(64) uint8_t left[4][PLANES][TILE_BYTES]; /* by step: queries, then weights */
@@ -38,7 +36,7 @@ static void convert_keys(const mf_attend_chunk *c, const whole_chunk *w, int blo
 }
 
 /* Values of 64 positions from the first of `block` on: [slice][plane][four positions][16 features][4]. */
-static void convert_values(const mf_attend_chunk *c, const whole_chunk *w, int block, int64_t slice_bytes, uint8_t *to) {
+static void convert_values(const mf_attend_chunk *c, const whole_chunk *w, int block, uint8_t *to) {
     for (int i = 0; i < 16; i++) {
         const uint16_t *from[4];
         vector factor[4];
@@ -48,14 +46,12 @@ static void convert_values(const mf_attend_chunk *c, const whole_chunk *w, int b
         }
         for (int64_t slice = 0; slice < c->kind->dv_padded / 16; slice++) {
             const int64_t at = 256 * slice;
-            uint8_t *low = to + slice * slice_bytes + 64 * i;
+            uint8_t *low = to + slice * SLICE_BYTES + 64 * i;
             store_planes(LANES(pairs)(from[0] + at, from[1] + at, factor[0], factor[1]),
                          LANES(pairs)(from[2] + at, from[3] + at, factor[2], factor[3]), low, low + TILE_BYTES);
         }
     }
 }
-
-static int64_t slice_bytes_of(void) { return MF_CHUNK_POSITIONS / STEP * PLANES * TILE_BYTES; }
 
 static void convert_tiles(const mf_attend_chunk *c, const whole_chunk *w, int block, int end_block, uint8_t *keys,
                           uint8_t *values) {
@@ -64,11 +60,12 @@ static void convert_tiles(const mf_attend_chunk *c, const whole_chunk *w, int bl
         convert_keys(c, w, b, keys + b * 32 * c->kind->dk);
     }
     for (int b = block & ~3; b < end_block; b += 4) {
-        convert_values(c, w, b, slice_bytes_of(), values + b / 4 * PLANES * TILE_BYTES);
+        convert_values(c, w, b, values + b / 4 * PLANES * TILE_BYTES);
     }
 }
 
-/* Left operands times right ones, step after step, into `sums`. */
+/* Left operands times right ones, step after step, into `sums`: high by high, mixed, low by low. Tile registers 3 and 4
+ * hold the low and high bytes on the left, 5 and 6 those on the right. */
 static ALWAYS_INLINE void multiply_tiles(int steps, const uint8_t *left, const uint8_t *right, int32_t *sums) {
     MF_TILE_ZERO(0);
     MF_TILE_ZERO(1);
@@ -162,7 +159,7 @@ static void attend_tile(const mf_attend_chunk *c, whole_chunk *w, int row, const
     for (int64_t slice = 0; slice <= slices; slice++) {
         if (slice < slices) {
             multiply_tiles(end - begin, room->left[begin][0],
-                           values + slice * slice_bytes_of() + begin * PLANES * TILE_BYTES, room->sums[slice % 2][0][0]);
+                           values + slice * SLICE_BYTES + begin * PLANES * TILE_BYTES, room->sums[slice % 2][0][0]);
         }
         if (slice > 0) store_values(c, w, row, slice - 1, room->sums[(slice - 1) % 2]);
     }
@@ -183,7 +180,7 @@ static void attend_half_tiles(const mf_attend_chunk *c) {
     convert_tiles(c, &w, seen.block, seen.end_block, keys, values);
     configure_tiles();
     for (int row = 0; row < many; row += TILE_ROWS) {
-        ask_for_share(c, row, TILE_ROWS);
+        ask_for_share(c, row, TILE_ROWS, many);
         attend_tile(c, &w, row, keys, values, &room);
     }
     mf_tile_release();

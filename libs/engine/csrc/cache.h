@@ -1,4 +1,4 @@
-/* The bytes of the KV cache: for each group [slot][block][kv head][keys, values]. */
+/* The bytes of the KV cache: for each group [slot][block][kv head][keys, values, magnitudes if f16: kernels.h]. */
 #ifndef MINFER_CACHE_H
 #define MINFER_CACHE_H
 

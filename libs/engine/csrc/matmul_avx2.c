@@ -100,8 +100,6 @@ const mf_kernels mf_kernels_avx2 = {"avx2", 64, mf_repack_panels, mf_avx2_quanti
 
 #else
 
-#include "matmul_layout.h"
-
 const mf_kernels mf_kernels_avx2 = {"avx2", 64, 0, 0, 0, 0};
 
 #endif

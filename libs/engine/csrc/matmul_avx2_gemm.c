@@ -59,7 +59,7 @@ static mf_tile_input input_at(const mf_weight *w, const chunk_input *chunk, int 
     return in;
 }
 
-/* From so many tiles on a pass takes long enough for the hardware's own prefetching. */
+/* With more tiles than this a pass takes long enough for the hardware's own prefetching. */
 enum { FEW_TILES = 4 };
 
 /* Has tile t of `tiles` ask for its part of the next pass, `lines` of each panel: at `offset` in these panels, or in the
@@ -93,7 +93,8 @@ static MF_AVX2 void run_panels(const mf_weight *w, const int64_t panel[MF_PANELS
         for (int t = 0; t < sums->tiles; column += sums->width[t++]) {
             mf_tile_input in = input_at(w, chunk, column, begin);
             in.is_first = p == 0;
-            ask_ahead(w, panel, p + 1 < passes ? end * format->quant_bytes : -1, lines, (int)(end - begin), t, sums->tiles, &in);
+            const int64_t next = p + 1 < passes ? end * format->quant_bytes : -1;
+            ask_ahead(w, panel, next, lines, (int)(end - begin), t, sums->tiles, &in);
             kernels->tile[sums->width[t] - 1](scratch, (int)(end - begin), &in, &sums->tile[t]);
         }
     }

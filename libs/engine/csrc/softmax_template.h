@@ -49,7 +49,8 @@ typedef struct {
     float most[MF_SCORE_ROWS], sum[MF_SCORE_ROWS];
 } sized_powers;
 
-/* Scores to powers of two, which are summed; with `size`, of positions, what sized->…[r] is about as well. */
+/* Scores to powers of two, which are summed. With `size`, by position: also the greatest power * size and their sum, into
+ * sized->most[r] and sized->sum[r]. */
 static void raise_powers(const mf_attend_chunk *c, int row, const float *size, sized_powers *sized, int r) {
     float *s = scores_of(c, row);
     const int from = c->first[row] / 16 * 16, to = (c->last[row] + 15) / 16 * 16;

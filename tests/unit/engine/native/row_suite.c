@@ -146,7 +146,7 @@ static void fill_queries(attention *a, int n_rows) {
     a->q_scale = floats(n_rows, 0, 0);
     a->tolerance = a->kind.is_half ? (size > 1 ? 0.02 : 1e-3) : (size > 1 ? 1e-4 : 1e-5);
     for (int r = 0; r < n_rows; r++) {
-        float x[128];
+        float x[576];
         for (int d = 0; d < dk; d++) x[d] = a->q[mf_query_of_row(dk, r) + d * MF_QUERY_ROWS];
         a->q_scale[r] = mf_row_kernels_scalar.query_pairs(dk, x, mf_query_limit(dk), a->q_rows + r * dk,
                                                           a->q_pairs + mf_query_of_row(mf_pairs(dk), r));
@@ -221,20 +221,34 @@ static void attend_in_parts(const attention *a) {
     }
 }
 
+/* What is not written again differs from what was expected. */
+static void forget(const attention *a, int n_rows) {
+    memset(a->values, 0xff, sizeof(float) * (size_t)(n_rows * a->kind.dv_padded));
+    memset(a->peak, 0xff, sizeof(float) * (size_t)n_rows);
+    memset(a->sum, 0xff, sizeof(float) * (size_t)n_rows);
+}
+
 static void compare_attention(const mf_row_kernels *other, int dk, int dv, int n_rows) {
     for (int is_half = 0; is_half < 2; is_half++) {
         attention a = new_attention(dk, dv, n_rows, is_half, n_rows % 5 ? 0 : 20);
         a.chunk.kind = &a.kind;
         const int64_t n = n_rows * a.kind.dv_padded;
-        float *expected = floats(n, 0, 0);
+        float *expected = floats(n, 0, 0), *peak = floats(n_rows, 0, 0), *sum = floats(n_rows, 0, 0);
         attend_in_parts(&a);
         memcpy(expected, a.values, sizeof(float) * (size_t)n);
+        memcpy(peak, a.peak, sizeof(float) * (size_t)n_rows);
+        memcpy(sum, a.sum, sizeof(float) * (size_t)n_rows);
         for (int r = 0; r < n_rows && a.kind.softcap == 0; r++) {
             if (a.chunk.first[r] < a.chunk.last[r]) check_row(&a, r);
         }
+        forget(&a, n_rows);
         (is_half ? other->attend_half : other->attend_float)(&a.chunk);
         check(same(expected, a.values, n), is_half ? "attention on halves" : "attention on floats", n_rows);
-        free(expected);
+        for (int r = 0; r < n_rows; r++) {
+            if (a.chunk.first[r] >= a.chunk.last[r]) continue;
+            check(same(peak + r, a.peak + r, 1) && same(sum + r, a.sum + r, 1), "the peak or sum of a row", r);
+        }
+        free(expected), free(peak), free(sum);
         free_attention(&a);
     }
 }
@@ -243,26 +257,30 @@ static uint16_t *cache_at(const attention *a, int block, int64_t index) {
     return (uint16_t *)a->cache + block * block_elements(a) + index;
 }
 
-/* Every number as large as can be, then queries beyond what a float's square holds: nothing may overflow. */
-static void check_large(const mf_row_kernels *other, float size) {
-    attention a = new_attention(64, 64, 40, 1, 0);
-    float *expected = floats(40 * 64, 0, 0);
+/* Every number as large as can be: nothing may overflow. All scores of a row are equal, so all its weights are; they are
+ * 2048 at least, and rounded alike. */
+static void check_large(const mf_row_kernels *other, int dk, float scale) {
+    enum { ROWS = 40, WIDTH = 64 };
+    attention a = new_attention(dk, WIDTH, ROWS, 1, 0);
+    float *expected = floats(ROWS * WIDTH, 0, 0);
+    const int32_t limit = (int32_t)mf_query_limit(dk);
     a.chunk.kind = &a.kind;
     for (int64_t i = 0; i < 16 * block_elements(&a); i++) ((uint16_t *)a.cache)[i] = 0x7bff;
-    for (int r = 0; r < 40; r++) a.q_scale[r] = 1;
-    for (int64_t i = 0; i < 40 * 64; i++) a.q_rows[i] = (int16_t)mf_query_limit(64);
-    for (int64_t i = 0; i < 48 / MF_QUERY_ROWS * 32 * MF_QUERY_ROWS; i++) {
-        a.q_pairs[i] = (int32_t)mf_query_limit(64) * 0x10001;
+    for (int r = 0; r < ROWS; r++) {
+        for (int d = 0; d < dk; d++) a.q_rows[r * dk + d] = (int16_t)limit;
+        int32_t *pairs = a.q_pairs + mf_query_of_row(mf_pairs(dk), r);
+        for (int d = 0; d < dk; d += 2) pairs[d / 2 * MF_QUERY_ROWS] = d + 1 < dk ? limit * 0x10001 : limit;
+        a.q_scale[r] = scale;
     }
-    for (int r = 0; r < 40; r++) a.q_scale[r] = size;
     attend_in_parts(&a);
-    memcpy(expected, a.values, sizeof(float) * 40 * 64);
+    memcpy(expected, a.values, sizeof(float) * ROWS * WIDTH);
+    forget(&a, ROWS);
     other->attend_half(&a.chunk);
-    check(same(expected, a.values, 40 * 64), "attention on large numbers", (int64_t)size);
-    for (int r = 0; r < 40; r++) { /* all scores are equal, so all weights are: 2048 at least, and rounded alike */
+    check(same(expected, a.values, ROWS * WIDTH), "attention on large numbers", dk);
+    for (int r = 0; r < ROWS; r++) {
         const double n = a.chunk.last[r] - a.chunk.first[r];
-        for (int d = 0; d < 64 && size < 2; d++) {
-            check(fabs((double)a.values[64 * r + d] - 65504 * n) <= 65504 * n * 2.5e-4, "a sum of large values", r);
+        for (int d = 0; d < WIDTH; d++) {
+            check(fabs((double)a.values[WIDTH * r + d] - 65504 * n) <= 65504 * n * 2.5e-4, "a sum of large values", dk);
         }
     }
     free(expected);
@@ -332,8 +350,17 @@ int main(int argc, char **argv) {
         compare_attention(other, 20, 24, n_rows);
         compare_attention(other, 33, 48, n_rows);
     }
-    check_large(other, 1);
-    check_large(other, 1e38f);
+    const int widths[] = {2, 33, 64, 128, 129, 256, 512, 513};
+    for (int i = 0; i < 8; i++) {
+        check_large(other, widths[i], 1);
+        check_large(other, widths[i], 1e20f);
+    }
+    for (int n_rows = 3; n_rows <= 40; n_rows += 37) { /* by AMX in three and four steps, and not at all */
+        compare_attention(other, 192, 64, n_rows);
+        compare_attention(other, 256, 40, n_rows);
+        compare_attention(other, 320, 64, n_rows);
+        compare_attention(other, 576, 512, n_rows);
+    }
     const uint16_t bad[] = {0x7e00, 0x7c00, 0xfc00};
     for (int i = 0; i < 3; i++) {
         check_spoiled(other, 16 * 20 + 3, bad[i]);

@@ -14,6 +14,7 @@ from paths import ROOT
 SUITE = Path(__file__).resolve().parent / "row_suite.c"
 CSRC = ROOT / "libs/engine/csrc"
 SOURCES = ("pool.c", "pages.c", "kernels_scalar.c", "kernels_avx2.c", "kernels_avx512.c", "kernels_amx.c")
+NO_TILES = 2
 PROVES = os.environ.get("MINFER_PROVE") == "1"
 
 
@@ -36,4 +37,6 @@ def test_rows_attention_and_pool_are_right_and_clean(sanitizer: str, tmp_path: P
         if feature not in features:
             continue
         done = subprocess.run([program, isa], capture_output=True, text=True, timeout=200, check=False)
+        if done.returncode == NO_TILES:  # the system keeps AMX to itself
+            continue
         assert (done.returncode, done.stdout) == (0, "0 failures\n"), isa + done.stdout + done.stderr

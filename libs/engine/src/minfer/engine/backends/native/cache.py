@@ -60,7 +60,7 @@ class NativeCache:
         _check(self.native.copy(group, source, target), group, max(source, target))
 
     def read_block(self, group: int, block: int) -> bytes:
-        """The bytes of one block, by slot, kv head, keys and values."""
+        """The bytes of one block, by slot, kv head, keys, values and, of f16, their magnitudes."""
         data = bytearray(self._block_bytes[group])
         _check(self.native.read(group, block, data, len(data)), group, block)
         return bytes(data)
