@@ -59,8 +59,8 @@ class Plan:
         }
         self.buffer_bytes = place(self.lowered.operations, self.lowered.values, rows, kept)
         tile = max((spec.dk + 2 * spec.dv + 32 for spec in graph.cache_slots), default=0) * _TILE_ROWS
-        chunk = max(((spec.dk + spec.dv) // 2 + 16 for spec in graph.cache_slots), default=0) * _CHUNK_POSITIONS
-        self.scratch_bytes = options.n_threads * (_SCRATCH_BYTES + 4 * (tile + chunk))
+        pairs = max(((spec.dk + spec.dv) // 2 + 16 for spec in graph.cache_slots), default=0)
+        self.scratch_bytes = options.n_threads * (_SCRATCH_BYTES + 4 * (tile + pairs * _CHUNK_POSITIONS))
 
     @property
     def n_bytes(self) -> int:
