@@ -139,7 +139,7 @@ void mf_tile_set_up(tile_work *w, const mf_program *p, const mf_operation *op, c
     w->table = p->batch->block_tables[tile->sequence * p->limits.n_groups + w->class->group];
     const mf_cache_group *spec = &w->store->spec;
     w->per_kv = w->class->n_q / spec->n_kv;
-    w->kind = (mf_attend_kind){spec->dk, spec->dv, (spec->dv + 15) / 16 * 16, spec->is_half, mf_key_bits(spec->dk),
+    w->kind = (mf_attend_kind){spec->dk, spec->dv, (spec->dv + 15) / 16 * 16, spec->is_half,
                                op->f[1] > 0 ? op->f[0] : op->f[0] * MF_LOG2_E, op->f[1]};
     for (int32_t r = 0; r < tile->n_rows; r++) {
         int32_t row = w->sequence->first_row + (tile->first + r) / w->per_kv;

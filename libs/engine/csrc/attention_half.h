@@ -1,7 +1,8 @@
 /* One chunk of attention over f16 keys and values, in whole numbers: keys and values of up to 12 bits with a power of
- * two for each position, queries up to mf_query_limit() with a scale each, the powers of a row up to 15 bits. Sums of their products are exact, so that neither the order nor the number
- * of lanes matters, and 16-bit multiplications do twice the work of float ones. Rows come in groups of GROUP, for which
- * keys and values are converted once; the rest, and the few rows of decoding, convert what they read. */
+ * two for each position, queries up to mf_query_limit() with a scale each, the powers of a row up to 15 bits. Sums of
+ * their products are exact, so that neither the order nor the number of lanes matters, and 16-bit multiplications do
+ * twice the work of float ones. Rows come in groups of GROUP, for which keys and values are converted once; the rest,
+ * and the few rows of decoding, convert what they read. */
 
 #ifdef SIXTEEN_LANES
 typedef v16i wholes;
@@ -34,9 +35,8 @@ static inline float power_of_two(int exponent) { return mf_float_of_bits((uint32
 /* Scales of the blocks [block, end_block). A position that has infinities or no numbers gets scores that are no number,
  * and zeros for keys and values, which leave other rows alone. */
 static void read_scales(const mf_attend_chunk *c, int block, int end_block, whole_chunk *w) {
-    const mf_attend_kind *kind = c->kind;
-    const int64_t sizes = 16 * (kind->dk + kind->dv_padded);
-    const int bits = kind->key_bits;
+    const int64_t sizes = 16 * (c->kind->dk + c->kind->dv_padded);
+    const int bits = mf_key_bits(c->kind->dk);
     for (int b = block & ~3; b < ((end_block + 3) & ~3); b++) { /* as many as are ever used together */
         const int is_seen = b >= block && b < end_block;
         w->block[b] = (const uint16_t *)c->blocks[is_seen ? b : block];
@@ -63,8 +63,8 @@ static void ask_for_scales(const mf_attend_chunk *c, int block, int end_block) {
     }
 }
 
-/* Keys of `n` blocks for features 2 pair and 2 pair + 1, the second of which may be beyond the last. */
-static ALWAYS_INLINE void load_keys(const int n, const int is_alone, const whole_chunk *w, int block, int64_t pair,
+/* Keys of `n` blocks for features 2 pair and, unless it is alone, 2 pair + 1. */
+static ALWAYS_INLINE void load_pair(const int n, const int is_alone, const whole_chunk *w, int block, int64_t pair,
                                     wholes *key) {
     UNROLLED for (int b = 0; b < n * VECTORS; b++) {
         const int lane = WIDTH * (b % VECTORS);
@@ -74,11 +74,23 @@ static ALWAYS_INLINE void load_keys(const int n, const int is_alone, const whole
     }
 }
 
+static ALWAYS_INLINE void load_keys(const int n, const mf_attend_chunk *c, const whole_chunk *w, int block, int64_t pair,
+                                    wholes *key) {
+    if (2 * pair + 1 < c->kind->dk) load_pair(n, 0, w, block, pair, key);
+    else load_pair(n, 1, w, block, pair, key);
+}
+
+/* A row's score at position `at` and those beside it, from its whole sums. */
+static ALWAYS_INLINE void store_score(const mf_attend_chunk *c, const whole_chunk *w, int row, int at, wholes sum) {
+    const vector scale = LANES(mul)(LANES(load)(w->key_scale + at), LANES(set)(c->q_scale[row]));
+    LANES(store)(scores_of(c, row) + at, LANES(mul)(LANES(from_whole)(sum), scale));
+}
+
 /* Scores of `rows` rows against `n` blocks of 16 positions. is_ready: keys were converted to [block][pair][16]; else the
  * n blocks `next` are asked for by the way. */
 static ALWAYS_INLINE void score_blocks(const int rows, const int n, const int is_ready, const mf_attend_chunk *c,
                                        const whole_chunk *w, int row, int block, const uint16_t *const *next) {
-    const int64_t dk = c->kind->dk, pairs = mf_pairs(dk);
+    const int64_t pairs = mf_pairs(c->kind->dk);
     const int32_t *q = c->q_pairs + mf_query_of_row(pairs, row), *keys = (const int32_t *)c->room;
     wholes sum[GROUP][FEW_BLOCKS * VECTORS], key[FEW_BLOCKS * VECTORS];
     UNROLLED for (int r = 0; r < rows; r++) {
@@ -90,10 +102,8 @@ static ALWAYS_INLINE void score_blocks(const int rows, const int n, const int is
             UNROLLED for (int b = 0; b < n * VECTORS; b++) {
                 key[b] = LANES(load_pairs)(keys + 16 * ((block + b / VECTORS) * pairs + pair) + WIDTH * (b % VECTORS));
             }
-        } else if (2 * pair + 1 < dk) {
-            load_keys(n, 0, w, block, pair, key);
         } else {
-            load_keys(n, 1, w, block, pair, key);
+            load_keys(n, c, w, block, pair, key);
         }
         UNROLLED for (int r = 0; r < rows; r++) {
             const wholes factor = LANES(spread)(q[r]);
@@ -101,12 +111,7 @@ static ALWAYS_INLINE void score_blocks(const int rows, const int n, const int is
         }
     }
     UNROLLED for (int r = 0; r < rows; r++) {
-        float *scores = scores_of(c, row + r) + 16 * block;
-        const vector scale = LANES(set)(c->q_scale[row + r]);
-        UNROLLED for (int b = 0; b < n * VECTORS; b++) {
-            const vector size = LANES(mul)(LANES(load)(w->key_scale + 16 * block + WIDTH * b), scale);
-            LANES(store)(scores + WIDTH * b, LANES(mul)(LANES(from_whole)(sum[r][b]), size));
-        }
+        UNROLLED for (int b = 0; b < n * VECTORS; b++) store_score(c, w, row + r, 16 * block + WIDTH * b, sum[r][b]);
     }
 }
 
@@ -120,22 +125,37 @@ static void choose_unit(const mf_attend_chunk *c, whole_chunk *w, int row, int r
     w->unit[r] = unit * power_of_two(-VALUE_BITS - 14);
 }
 
-/* The powers of one row times the sizes of values, as whole numbers in w->weights[r], zero where it sees nothing. begin
- * and end are multiples of PAIRED. */
+/* Scores of some rows to powers, and the units of their weights. */
+static void prepare_weights(const mf_attend_chunk *c, whole_chunk *w, int row, int rows) {
+    softmax_rows(c, row, rows, w->value_size, &w->sized);
+    for (int r = 0; r < rows; r++) choose_unit(c, w, row + r, r);
+}
+
+/* A row's powers [from, until) and what makes them weights. */
+typedef struct {
+    const float *powers;
+    int from, until;
+    vector inverse;
+} weighing;
+
+static ALWAYS_INLINE weighing weighing_of(const mf_attend_chunk *c, const whole_chunk *w, int row, int r) {
+    const int first = c->first[row], last = c->last[row];
+    return (weighing){scores_of(c, row), first / 16 * 16, first < last ? (last + 15) / 16 * 16 : 0,
+                      LANES(set)(w->inverse[r])};
+}
+
+/* Powers times the sizes of values as whole numbers, at position `at` and those beside it: zero where none is seen. */
+static ALWAYS_INLINE wholes weights_at(const weighing *row, const whole_chunk *w, int at) {
+    const vector x = LANES(mul)(LANES(load)(row->powers + at), LANES(load)(w->value_size + at));
+    return at >= row->from && at < row->until ? LANES(round)(LANES(mul)(x, row->inverse)) : LANES(spread)(0);
+}
+
+/* The weights of a row into w->weights[r]. begin and end are multiples of PAIRED. */
 static void weigh_row(const mf_attend_chunk *c, whole_chunk *w, int row, int r, int begin, int end) {
-    const float *s = scores_of(c, row), *size = w->value_size;
+    const weighing seen = weighing_of(c, w, row, r);
     int32_t *to = w->weights + r * WEIGHT_STRIDE;
-    int from = c->first[row] / 16 * 16, until = (c->last[row] + 15) / 16 * 16;
-    if (c->first[row] >= c->last[row]) from = until = end;
-    const vector inverse = LANES(set)(w->inverse[r]);
     for (int i = begin; i < end; i += PAIRED) {
-        wholes half[2];
-        UNROLLED for (int h = 0; h < 2; h++) {
-            const int at = i + h * WIDTH;
-            const vector x = LANES(mul)(LANES(load)(s + at), LANES(load)(size + at));
-            half[h] = at >= from && at < until ? LANES(round)(LANES(mul)(x, inverse)) : LANES(spread)(0);
-        }
-        LANES(store_pairs)(to + i / 2, LANES(join)(half[0], half[1]));
+        LANES(store_pairs)(to + i / 2, LANES(join)(weights_at(&seen, w, i), weights_at(&seen, w, i + WIDTH)));
     }
 }
 
@@ -199,8 +219,7 @@ static span span_of(const mf_attend_chunk *c, int row, int rows) {
 }
 
 static void weigh_rows(const mf_attend_chunk *c, whole_chunk *w, int row, int rows, const span *seen) {
-    softmax_rows(c, row, rows, w->value_size, &w->sized);
-    for (int r = 0; r < rows; r++) choose_unit(c, w, row + r, r);
+    prepare_weights(c, w, row, rows);
     for (int r = 0; r < rows; r++) weigh_row(c, w, row + r, r, seen->begin, seen->end);
 }
 
@@ -237,8 +256,7 @@ static void convert(const mf_attend_chunk *c, const whole_chunk *w, int block, i
         if (b + 1 < end_block) ask_for(w->block[b + 1], 16 * (dk + c->kind->dv_padded));
         for (int64_t pair = 0; pair < pairs; pair++) {
             wholes key[VECTORS];
-            if (2 * pair + 1 < dk) load_keys(1, 0, w, b, pair, key);
-            else load_keys(1, 1, w, b, pair, key);
+            load_keys(1, c, w, b, pair, key);
             UNROLLED for (int v = 0; v < VECTORS; v++) {
                 LANES(store_pairs)(keys + 16 * (b * pairs + pair) + WIDTH * v, key[v]);
             }

@@ -92,11 +92,7 @@ static ALWAYS_INLINE wholes sum_of_planes(const int32_t sums[3][TILE_ROWS][16], 
 
 static void store_scores(const mf_attend_chunk *c, const whole_chunk *w, int row, int block,
                          const int32_t sums[3][TILE_ROWS][16]) {
-    const vector size = LANES(load)(w->key_scale + 16 * block);
-    UNROLLED for (int r = 0; r < TILE_ROWS; r++) {
-        const vector scale = LANES(mul)(size, LANES(set)(c->q_scale[row + r]));
-        LANES(store)(scores_of(c, row + r) + 16 * block, LANES(mul)(LANES(from_whole)(sum_of_planes(sums, r)), scale));
-    }
+    UNROLLED for (int r = 0; r < TILE_ROWS; r++) store_score(c, w, row + r, 16 * block, sum_of_planes(sums, r));
 }
 
 /* One product is always under way while the one before is scaled. */
@@ -123,17 +119,10 @@ static void score_tiles(const mf_attend_chunk *c, const whole_chunk *w, int row,
 /* As weigh_row, to the bytes of row r in tiles of 64 positions. */
 static void weigh_tile_row(const mf_attend_chunk *c, const whole_chunk *w, int row, int r, int begin, int end,
                            tile_room *room) {
-    const float *s = scores_of(c, row), *size = w->value_size;
-    int from = c->first[row] / 16 * 16, until = (c->last[row] + 15) / 16 * 16;
-    if (c->first[row] >= c->last[row]) from = until = end;
-    const vector inverse = LANES(set)(w->inverse[r]);
+    const weighing seen = weighing_of(c, w, row, r);
     for (int i = begin; i < end; i += STEP) {
         wholes part[4];
-        UNROLLED for (int h = 0; h < 4; h++) {
-            const int at = i + 16 * h;
-            const vector x = LANES(mul)(LANES(load)(s + at), LANES(load)(size + at));
-            part[h] = at >= from && at < until ? LANES(round)(LANES(mul)(x, inverse)) : LANES(spread)(0);
-        }
+        UNROLLED for (int h = 0; h < 4; h++) part[h] = weights_at(&seen, w, i + 16 * h);
         uint8_t *low = room->left[i / STEP][0] + r * STEP;
         store_planes(LANES(join)(part[0], part[1]), LANES(join)(part[2], part[3]), low, low + TILE_BYTES);
     }
@@ -153,8 +142,7 @@ static void attend_tile(const mf_attend_chunk *c, whole_chunk *w, int row, const
     const int begin = seen.begin / STEP, end = (seen.end + STEP - 1) / STEP;
     const int64_t slices = c->kind->dv_padded / 16;
     score_tiles(c, w, row, &seen, keys, room);
-    softmax_rows(c, row, TILE_ROWS, w->value_size, &w->sized);
-    for (int r = 0; r < TILE_ROWS; r++) choose_unit(c, w, row + r, r);
+    prepare_weights(c, w, row, TILE_ROWS);
     for (int r = 0; r < TILE_ROWS; r++) weigh_tile_row(c, w, row + r, r, begin * STEP, end * STEP, room);
     for (int64_t slice = 0; slice <= slices; slice++) {
         if (slice < slices) {

@@ -26,7 +26,6 @@ enum { MF_SCORE_STRIDE = MF_CHUNK_POSITIONS + 16 };
  * largest magnitude of each position's key [16] and of its value [16]. */
 typedef struct {
     int32_t dk, dv, dv_padded, is_half;
-    int32_t key_bits;   /* of a key as whole number; with f16 */
     float q_factor;     /* scale, times log2(e) unless soft-capped: scores are kept as powers of two */
     float softcap;      /* 0: none */
 } mf_attend_kind;

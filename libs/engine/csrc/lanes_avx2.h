@@ -58,9 +58,6 @@ static inline v8i v8_round(v8 a) { return _mm256_cvtps_epi32(a); } /* the low 16
 static inline v8i v8_join(v8i low, v8i high) {
     return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
 }
-static inline v8i v8_pairs(const uint16_t *low, const uint16_t *high, v8 low_factor, v8 high_factor) {
-    return v8_join(v8_round(v8_mul(v8_load_half(low), low_factor)), v8_round(v8_mul(v8_load_half(high), high_factor)));
-}
 /* c + the products of both halves. The sum by name: gcc 12 keeps moving a dozen of them between registers and memory
  * around the intrinsic. */
 static inline v8i v8_dot(v8i a, v8i b, v8i c) {

@@ -36,10 +36,6 @@ static inline v16i v16_round(v16 a) { return _mm512_cvtps_epi32(a); }
 static inline v16i v16_join(v16i low, v16i high) {
     return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_slli_epi32(high, 16));
 }
-static inline v16i v16_pairs(const uint16_t *low, const uint16_t *high, v16 low_factor, v16 high_factor) {
-    return v16_join(v16_round(v16_mul(v16_load_half(low), low_factor)),
-                    v16_round(v16_mul(v16_load_half(high), high_factor)));
-}
 static inline v16i v16_shift_left_8(v16i a) { return _mm512_slli_epi32(a, 8); }
 static inline v16i v16_shift_right_8(v16i a) { return _mm512_srli_epi32(a, 8); }
 static inline v16i v16_choose(v16i mask, v16i yes, v16i no) { return _mm512_ternarylogic_epi32(mask, yes, no, 0xca); }

@@ -10,7 +10,7 @@
 
 /* 2^t, relative error 1e-7 and rounding; 0 below 2^-126.5, infinity from 2^127.5. Fitted on [-1/2, 1/2].
  * Adding `magic` leaves round(t) + 127 in the low bits. */
-#define EXP2_MAGIC (12582912.0f + 127.0f)
+#define EXP2_MAGIC (ROUNDING + 127.0f)
 #define DEFINE_EXP2_OF_FRACTION(V) \
     static inline V V##_exp2_of_fraction(V f) { \
         V p = V##_fma(V##_set(1.326472779e-3f), f, V##_set(9.671512997e-3f)); \
@@ -56,6 +56,17 @@ static inline v16 v16_exp2(v16 t) {
 DEFINE_EXP(v8)
 #ifdef SIXTEEN_LANES
 DEFINE_EXP(v16)
+#endif
+
+/* Halves times their factors as whole numbers, two in a lane. */
+#define DEFINE_PAIRS(V) \
+    static inline V##i V##_pairs(const uint16_t *low, const uint16_t *high, V low_factor, V high_factor) { \
+        return V##_join(V##_round(V##_mul(V##_load_half(low), low_factor)), \
+                        V##_round(V##_mul(V##_load_half(high), high_factor))); \
+    }
+DEFINE_PAIRS(v8)
+#ifdef SIXTEEN_LANES
+DEFINE_PAIRS(v16)
 #endif
 
 static inline v8 v8_sigmoid(v8 x) {

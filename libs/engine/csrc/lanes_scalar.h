@@ -11,12 +11,13 @@ typedef struct {
     float lane[8];
 } v8;
 
-#define V8_EACH(expression)                                    \
+#define V8_EACH_AS(type, expression)                           \
     do {                                                       \
-        v8 result;                                             \
+        type result;                                           \
         for (int i = 0; i < 8; i++) result.lane[i] = expression; \
         return result;                                         \
     } while (0)
+#define V8_EACH(expression) V8_EACH_AS(v8, expression)
 
 static inline v8 v8_load(const float *p) { V8_EACH(p[i]); }
 static inline void v8_store(float *p, v8 a) {
@@ -64,12 +65,7 @@ typedef struct {
     int32_t lane[8];
 } v8i;
 
-#define V8I_EACH(expression)                                    \
-    do {                                                        \
-        v8i result;                                             \
-        for (int i = 0; i < 8; i++) result.lane[i] = expression; \
-        return result;                                          \
-    } while (0)
+#define V8I_EACH(expression) V8_EACH_AS(v8i, expression)
 
 static inline v8i v8_load_pairs(const int32_t *p) { V8I_EACH(p[i]); }
 static inline void v8_store_pairs(int32_t *p, v8i a) {
@@ -85,9 +81,6 @@ static inline v8i v8_round(v8 a) { V8I_EACH(mf_round_lane(a.lane[i])); }
 /* the low 16 bits of both */
 static inline v8i v8_join(v8i low, v8i high) {
     V8I_EACH((int32_t)(((uint32_t)low.lane[i] & 0xffff) | (uint32_t)high.lane[i] << 16));
-}
-static inline v8i v8_pairs(const uint16_t *low, const uint16_t *high, v8 low_factor, v8 high_factor) {
-    return v8_join(v8_round(v8_mul(v8_load_half(low), low_factor)), v8_round(v8_mul(v8_load_half(high), high_factor)));
 }
 /* c + the products of both halves, as far as 32 bits go */
 static inline int32_t mf_dot_lane(int32_t a, int32_t b, int32_t c) {

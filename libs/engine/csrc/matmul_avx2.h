@@ -44,7 +44,7 @@ typedef struct mf_tile_input {
     int64_t wide_stride;
     int is_first; /* pass over k: the sums start at zero */
     /* Weights of the next pass, in lines of 64 bytes that a block of this one asks for from each of both panels. */
-    const uint8_t *ahead[MF_PANELS];
+    uintptr_t ahead[MF_PANELS]; /* beyond the last panel too: asking is never a fault */
     int lines_ahead;
 } mf_tile_input;
 
@@ -87,7 +87,7 @@ MF_AVX2_INLINE void mf_prefetch(const uint8_t *p, int bytes) {
 
 MF_AVX2_INLINE void mf_ask_for_next_pass(const mf_tile_input *in, int block) {
     for (int i = in->lines_ahead * block; i < in->lines_ahead * (block + 1); i++)
-        MF_UNROLL for (int p = 0; p < MF_PANELS; p++) _mm_prefetch((const char *)in->ahead[p] + 64 * i, _MM_HINT_T0);
+        MF_UNROLL for (int p = 0; p < MF_PANELS; p++) _mm_prefetch((const char *)(in->ahead[p] + 64 * (uintptr_t)i), _MM_HINT_T0);
 }
 
 /* Four activations in every lane. Written as one instruction: the compiler would load the word into a general register

@@ -62,16 +62,26 @@ static mf_tile_input input_at(const mf_weight *w, const chunk_input *chunk, int 
 /* With more tiles than this a pass takes long enough for the hardware's own prefetching. */
 enum { FEW_TILES = 4 };
 
-/* Has tile t of `tiles` ask for its part of the next pass, `lines` of each panel: at `offset` in these panels, or in the
- * next ones if negative. */
-static void ask_ahead(const mf_weight *w, const int64_t panel[MF_PANELS], int64_t offset, int lines, int blocks, int t,
-                      int tiles, mf_tile_input *in) {
-    const int each = (lines + tiles * blocks - 1) / (tiles * blocks);
-    in->lines_ahead = tiles <= FEW_TILES && t * blocks * each < lines ? each : 0;
-    for (int p = 0; p < MF_PANELS; p++) {
-        const uint8_t *next = offset < 0 ? mf_panel(w, panel[p] + MF_PANELS) : mf_panel(w, panel[p]) + offset;
-        in->ahead[p] = next + 64 * (int64_t)t * blocks * each;
-    }
+/* The next pass, which the tiles of this one ask for: where it begins in both panels, its lines in each, and how many of
+ * them go with a block of a tile. */
+typedef struct next_pass {
+    uintptr_t panel[MF_PANELS];
+    int lines, each;
+} next_pass;
+
+/* As long as this one, of `bytes` a panel, at `offset` in these panels or at the beginning of the next ones if 0. */
+static next_pass pass_after(const mf_weight *w, const int64_t panel[MF_PANELS], int64_t offset, int64_t bytes) {
+    next_pass next = {.lines = (int)(bytes + 63) / 64};
+    for (int p = 0; p < MF_PANELS; p++)
+        next.panel[p] = (uintptr_t)mf_panel(w, panel[p]) + (uintptr_t)(offset ? offset : MF_PANELS * w->panel_bytes);
+    return next;
+}
+
+/* The share of a tile before which `blocks` blocks of others have asked for theirs. */
+static void share_out(const next_pass *next, int blocks, mf_tile_input *in) {
+    const int first = blocks * next->each;
+    in->lines_ahead = first < next->lines ? next->each : 0;
+    for (int p = 0; p < MF_PANELS; p++) in->ahead[p] = next->panel[p] + 64 * (uintptr_t)first;
 }
 
 /* Both panels times all columns of the chunk. */
@@ -83,7 +93,10 @@ static MF_AVX2 void run_panels(const mf_weight *w, const int64_t panel[MF_PANELS
     _Alignas(64) uint8_t scratch[MF_PASS_BYTES];
     for (int64_t p = 0; p < passes; p++) {
         const int64_t begin = blocks * p / passes, end = blocks * (p + 1) / passes;
-        const int lines = (int)((end - begin) * format->quant_bytes + 63) / 64;
+        const int steps = sums->tiles * (int)(end - begin);
+        next_pass next = pass_after(w, panel, p + 1 < passes ? end * format->quant_bytes : 0,
+                                    (end - begin) * format->quant_bytes);
+        next.each = sums->tiles <= FEW_TILES ? (next.lines + steps - 1) / steps : 0;
         for (int slot = 0; slot < MF_PANELS; slot++) {
             const uint8_t *quants = mf_panel(w, panel[slot]), *scales = quants + blocks * format->quant_bytes;
             kernels->unpack(quants + begin * format->quant_bytes, scales + begin * format->scale_bytes,
@@ -93,8 +106,7 @@ static MF_AVX2 void run_panels(const mf_weight *w, const int64_t panel[MF_PANELS
         for (int t = 0; t < sums->tiles; column += sums->width[t++]) {
             mf_tile_input in = input_at(w, chunk, column, begin);
             in.is_first = p == 0;
-            const int64_t next = p + 1 < passes ? end * format->quant_bytes : -1;
-            ask_ahead(w, panel, next, lines, (int)(end - begin), t, sums->tiles, &in);
+            share_out(&next, t * (int)(end - begin), &in);
             kernels->tile[sums->width[t] - 1](scratch, (int)(end - begin), &in, &sums->tile[t]);
         }
     }

@@ -154,7 +154,7 @@ static void fill_queries(attention *a, int n_rows) {
 }
 
 static attention new_attention(int dk, int dv, int n_rows, int is_half, float softcap) {
-    attention a = {.kind = {dk, dv, (dv + 15) / 16 * 16, is_half, mf_key_bits(dk), 1, softcap}};
+    attention a = {.kind = {dk, dv, (dv + 15) / 16 * 16, is_half, 1, softcap}};
     fill_cache(&a);
     fill_queries(&a, n_rows);
     a.scores = floats(MF_SCORE_ROWS * MF_SCORE_STRIDE, 0, 0);
