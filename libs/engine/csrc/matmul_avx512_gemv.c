@@ -28,11 +28,14 @@ MF_AVX512_INLINE __m256i dot(int type, const uint8_t *quants, const mf_column *x
     return _mm256_add_epi32(sum[0], sum[1]);
 }
 
+MF_AVX512_INLINE int quant_bytes(int type) { return type == MF_Q8_0 ? 256 : mf_has_fifth_bit(type) ? 160 : 128; }
+
 /* Panels [first, first + streams), a block of each in turn. */
-MF_AVX512_INLINE void panels(int type, int streams, const mf_span *span, int64_t first, const mf_column *x, int64_t column) {
-    const int quant_bytes = type == MF_Q8_0 ? 256 : mf_has_fifth_bit(type) ? 160 : 128;
-    const int scale_bytes = mf_has_minimum(type) ? 32 : 16, block_bytes = quant_bytes + scale_bytes;
-    const int64_t blocks = span->weight->k / MF_BLOCK, scales_at = blocks * quant_bytes, ahead = mf_ahead_of(span->weight, streams);
+MF_AVX512_INLINE void panels(int type, int reading, int streams, const mf_span *span, int64_t first, const mf_column *x,
+                             int64_t column) {
+    const int scale_bytes = mf_has_minimum(type) ? 32 : 16, block_bytes = quant_bytes(type) + scale_bytes;
+    const int64_t blocks = span->weight->k / MF_BLOCK, scales_at = blocks * quant_bytes(type);
+    const int64_t ahead = mf_ahead_of(reading, span->weight, streams);
     const uint8_t *panel[MF_ADJACENT];
     __m256 acc[MF_ADJACENT], minimum[MF_ADJACENT];
     MF_UNROLL for (int a = 0; a < streams; a++) {
@@ -42,10 +45,15 @@ MF_AVX512_INLINE void panels(int type, int streams, const mf_span *span, int64_t
     for (int64_t b = 0; b < blocks; b++) {
         const __m256 dx = _mm256_broadcast_ss(x->d + b);
         MF_UNROLL for (int a = 0; a < streams; a++) {
-            mf_ask(panel[a] + b * block_bytes, ahead, block_bytes);
-            const uint8_t *scales = panel[a] + scales_at + b * scale_bytes;
+            const uint8_t *quants = panel[a] + b * quant_bytes(type), *scales = panel[a] + scales_at + b * scale_bytes;
+            if (reading == MF_READ_PANEL) {
+                mf_ask(reading, quants, ahead, quant_bytes(type));
+                mf_ask(reading, scales, ahead, 1);
+            } else {
+                mf_ask(reading, panel[a] + b * block_bytes, ahead, block_bytes);
+            }
             const __m256 d = _mm256_mul_ps(mf_halves(scales), dx);
-            acc[a] = _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(dot(type, panel[a] + b * quant_bytes, x, b)), acc[a]);
+            acc[a] = _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(dot(type, quants, x, b)), acc[a]);
             if (mf_has_minimum(type))
                 minimum[a] = _mm256_fmadd_ps(mf_halves(scales + 16), _mm256_broadcast_ss(x->s + b), minimum[a]);
         }
@@ -56,10 +64,18 @@ MF_AVX512_INLINE void panels(int type, int streams, const mf_span *span, int64_t
 
 MF_AVX512_INLINE void gemv(int type, const mf_span *span, const mf_column *x, int64_t column) {
     int64_t p = span->first;
+    if (mf_reads_one_stream()) {
+        const int64_t quants = span->weight->k / MF_BLOCK * quant_bytes(type);
+        if (quants <= MF_AHEAD)
+            for (; p < span->last; p++) panels(type, MF_READ_LINE, 1, span, p, x, column);
+        else
+            for (; p < span->last; p++) panels(type, MF_READ_PANEL, 1, span, p, x, column);
+        return;
+    }
     if (MF_ADJACENT * span->weight->panel_bytes <= MF_ADJACENT_BYTES)
-        for (; p + MF_ADJACENT <= span->last; p += MF_ADJACENT) panels(type, MF_ADJACENT, span, p, x, column);
-    for (; p + 2 <= span->last; p += 2) panels(type, 2, span, p, x, column);
-    if (p < span->last) panels(type, 1, span, p, x, column);
+        for (; p + MF_ADJACENT <= span->last; p += MF_ADJACENT) panels(type, MF_READ_ADJACENT, MF_ADJACENT, span, p, x, column);
+    for (; p + 2 <= span->last; p += 2) panels(type, MF_READ_ADJACENT, 2, span, p, x, column);
+    if (p < span->last) panels(type, MF_READ_ADJACENT, 1, span, p, x, column);
 }
 
 MF_AVX512 void mf_avx512_gemv(const mf_span *span, const uint8_t *activation, int64_t column) {

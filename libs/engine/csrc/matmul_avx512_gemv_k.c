@@ -59,13 +59,18 @@ MF_AVX512_INLINE __m256i minima(const uint8_t *scales, const int32_t *pairs32) {
     return total;
 }
 
-MF_AVX512_INLINE __m256 block(int type, const uint8_t *quants, const uint8_t *scales, const mf_column *x, int64_t b,
-                              const uint8_t *place, int64_t ahead, __m256 acc) {
-    const int part = (type == MF_Q4_K ? 1024 + MF_K_SCALE_BYTES : type == MF_Q5_K ? 1280 + MF_K_SCALE_BYTES
-                                                                                  : 1536 + MF_Q6K_SCALE_BYTES) / 8;
+MF_AVX512_INLINE int quant_bytes(int type) { return type == MF_Q4_K ? 1024 : type == MF_Q5_K ? 1280 : 1536; }
+MF_AVX512_INLINE int scale_bytes(int type) { return type == MF_Q6_K ? MF_Q6K_SCALE_BYTES : MF_K_SCALE_BYTES; }
+
+MF_AVX512_INLINE __m256 block(int type, int reading, const uint8_t *panel, int64_t scales_at, const mf_column *x, int64_t b,
+                              int64_t ahead, __m256 acc) {
+    const uint8_t *quants = panel + b * quant_bytes(type), *scales = panel + scales_at + b * scale_bytes(type);
+    const int bytes = quant_bytes(type) + (reading == MF_READ_PANEL ? 0 : scale_bytes(type));
+    const uint8_t *place = panel + b * bytes;
+    if (reading == MF_READ_PANEL) mf_ask(reading, scales, ahead, scale_bytes(type));
     __m256i total = _mm256_setzero_si256();
     MF_UNROLL for (int s = 0; s < 8; s++) {
-        mf_ask(place + s * part, ahead, part);
+        mf_ask(reading, place + s * (bytes / 8), ahead, bytes / 8);
         const __m256i scale = mf_widen(scales + (type == MF_Q6_K ? MF_Q6K_SCALE + 16 * s : MF_K_SCALE + 16 * (s / 2)));
         total = _mm256_add_epi32(total, sub_block(type, quants, s, scale, x, b));
     }
@@ -77,10 +82,9 @@ MF_AVX512_INLINE __m256 block(int type, const uint8_t *quants, const uint8_t *sc
 }
 
 /* Panels [first, first + streams), a block of each in turn. */
-MF_AVX512_INLINE void panels(int type, int streams, const mf_span *span, int64_t first, const mf_column *x, int64_t column) {
-    const int quant_bytes = type == MF_Q4_K ? 1024 : type == MF_Q5_K ? 1280 : 1536;
-    const int scale_bytes = type == MF_Q6_K ? MF_Q6K_SCALE_BYTES : MF_K_SCALE_BYTES, bytes = quant_bytes + scale_bytes;
-    const int64_t blocks = span->weight->k / MF_BLOCK_K, ahead = mf_ahead_of(span->weight, streams);
+MF_AVX512_INLINE void panels(int type, int reading, int streams, const mf_span *span, int64_t first, const mf_column *x,
+                             int64_t column) {
+    const int64_t blocks = span->weight->k / MF_BLOCK_K, ahead = mf_ahead_of(reading, span->weight, streams);
     const uint8_t *panel[STREAMS];
     __m256 acc[STREAMS];
     MF_UNROLL for (int a = 0; a < streams; a++) {
@@ -88,17 +92,19 @@ MF_AVX512_INLINE void panels(int type, int streams, const mf_span *span, int64_t
         acc[a] = _mm256_setzero_ps();
     }
     for (int64_t b = 0; b < blocks; b++)
-        for (int a = 0; a < streams; a++) {
-            const uint8_t *scales = panel[a] + blocks * quant_bytes + b * scale_bytes;
-            acc[a] = block(type, panel[a] + b * quant_bytes, scales, x, b, panel[a] + b * bytes, ahead, acc[a]);
-        }
+        for (int a = 0; a < streams; a++)
+            acc[a] = block(type, reading, panel[a], blocks * quant_bytes(type), x, b, ahead, acc[a]);
     MF_UNROLL for (int a = 0; a < streams; a++) mf_emit(span, column, first + a, acc[a]);
 }
 
 MF_AVX512_INLINE void gemv(int type, const mf_span *span, const mf_column *x, int64_t column) {
     int64_t p = span->first;
-    for (; p + STREAMS <= span->last; p += STREAMS) panels(type, STREAMS, span, p, x, column);
-    if (p < span->last) panels(type, 1, span, p, x, column);
+    if (mf_reads_one_stream()) {
+        for (; p < span->last; p++) panels(type, MF_READ_PANEL, 1, span, p, x, column);
+        return;
+    }
+    for (; p + STREAMS <= span->last; p += STREAMS) panels(type, MF_READ_ADJACENT, STREAMS, span, p, x, column);
+    if (p < span->last) panels(type, MF_READ_ADJACENT, 1, span, p, x, column);
 }
 
 MF_AVX512 void mf_avx512_gemv_k(const mf_span *span, const uint8_t *activation, int64_t column) {
