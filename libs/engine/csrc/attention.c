@@ -192,7 +192,7 @@ void mf_tile_chunk(const tile_work *w, const mf_program *p, int32_t chunk, const
     for (int32_t b = begin / MF_BLOCK_POSITIONS; b * MF_BLOCK_POSITIONS < end; b++) {
         c.blocks[b] = block_of(w, start / MF_BLOCK_POSITIONS + b);
     }
-    if (c.n_rows >= MF_QUERY_ROWS) look_ahead(w, start + MF_CHUNK_POSITIONS, &c);
+    look_ahead(w, start + MF_CHUNK_POSITIONS, &c);
     if (w->op->f[2] > 0) {
         for (int32_t r = 0; r < c.n_rows; r++) distance[r] = start - w->position[r];
         c.slopes = w->slopes;

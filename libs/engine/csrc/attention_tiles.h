@@ -164,7 +164,7 @@ static void attend_half_tiles(const mf_attend_chunk *c) {
     whole_chunk w;
     tile_room room;
     ask_for_scales(c, seen.block, seen.end_block);
-    read_scales(c, seen.block, seen.end_block, &w);
+    read_blocks(c, seen.block, seen.end_block, &w);
     convert_tiles(c, &w, seen.block, seen.end_block, keys, values);
     configure_tiles();
     for (int row = 0; row < many; row += TILE_ROWS) {
