@@ -165,15 +165,18 @@ static void see_chunk(const tile_work *w, int32_t start, mf_attend_chunk *c, int
     }
 }
 
-static const uint8_t *block_of(const tile_work *w, int32_t index) {
-    return mf_cache_block(w->store, w->slot, w->table[index]) + w->tile->kv_head * w->store->head_bytes;
+static const uint8_t *block_of(const tile_work *w, int32_t kv_head, int32_t index) {
+    return mf_cache_block(w->store, w->slot, w->table[index]) + kv_head * w->store->head_bytes;
 }
 
-/* The blocks of the chunk at `start`, as far as the tile sees it. */
+/* The blocks of the chunk at `start`, as far as the tile sees it; after its last those of the next head's first, as tiles
+ * go from head to head. */
 static void look_ahead(const tile_work *w, int32_t start, mf_attend_chunk *c) {
     const int32_t end = w->high[w->tile->n_rows - 1];
+    int32_t head = w->tile->kv_head;
+    if (start >= end && ++head < w->store->spec.n_kv) start = w->tile->first_chunk * MF_CHUNK_POSITIONS;
     for (; c->n_next < MF_CHUNK_BLOCKS && start < end; start += MF_BLOCK_POSITIONS) {
-        c->next[c->n_next++] = block_of(w, start / MF_BLOCK_POSITIONS);
+        c->next[c->n_next++] = block_of(w, head, start / MF_BLOCK_POSITIONS);
     }
 }
 
@@ -190,7 +193,7 @@ void mf_tile_chunk(const tile_work *w, const mf_program *p, int32_t chunk, const
     c.peak = peak, c.sum = sum, c.values = values;
     see_chunk(w, start, &c, &begin, &end);
     for (int32_t b = begin / MF_BLOCK_POSITIONS; b * MF_BLOCK_POSITIONS < end; b++) {
-        c.blocks[b] = block_of(w, start / MF_BLOCK_POSITIONS + b);
+        c.blocks[b] = block_of(w, w->tile->kv_head, start / MF_BLOCK_POSITIONS + b);
     }
     look_ahead(w, start + MF_CHUNK_POSITIONS, &c);
     if (w->op->f[2] > 0) {
