@@ -33,8 +33,8 @@ typedef struct {
 
 static inline float power_of_two(int exponent) { return mf_float_of_bits((uint32_t)(127 + exponent) << 23); }
 
-/* The blocks [block, end_block) and their scales, and the blocks of the next chunk. A position that has infinities or no numbers gets scores that are no number,
- * and zeros for keys and values, which leave other rows alone. */
+/* The blocks [block, end_block) and their scales, and the blocks of the next chunk. A position that has infinities or no
+ * numbers gets scores that are no number, and zeros for keys and values, which leave other rows alone. */
 static void read_blocks(const mf_attend_chunk *c, int block, int end_block, whole_chunk *w) {
     const int64_t sizes = 16 * (c->kind->dk + c->kind->dv_padded);
     const int bits = mf_key_bits(c->kind->dk);
