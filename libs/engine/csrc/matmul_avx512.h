@@ -13,6 +13,10 @@
 /* Columns that share one reading of the weights: 8 integer sums, 8 results and 8 minima fit 32 registers. */
 enum { MF_WIDE_ROWS = 16, MF_WIDE_COLUMNS = 8 };
 
+/* Bytes of a panel's block of the types with a scale per 32 weights. */
+MF_AVX512_INLINE int mf_quant_bytes_32(int type) { return type == MF_Q8_0 ? 256 : mf_has_fifth_bit(type) ? 160 : 128; }
+MF_AVX512_INLINE int mf_scale_bytes_32(int type) { return mf_has_minimum(type) ? 32 : 16; }
+MF_AVX512_INLINE int mf_block_bytes_32(int type) { return mf_quant_bytes_32(type) + mf_scale_bytes_32(type); }
 
 /* Two panels, of which the second may be the first again. */
 typedef struct mf_panel_pair {

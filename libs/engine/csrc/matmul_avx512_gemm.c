@@ -7,11 +7,6 @@
 /* What is taken off the unsigned weights. */
 MF_AVX512_INLINE int offset_of(int type) { return type == MF_Q8_0 ? 128 : type == MF_Q5_0 ? 16 : type == MF_Q4_0 ? 8 : 0; }
 
-/* Bytes of a panel's block. */
-MF_AVX512_INLINE int quant_bytes(int type) { return type == MF_Q8_0 ? 256 : mf_has_fifth_bit(type) ? 160 : 128; }
-MF_AVX512_INLINE int scale_bytes(int type) { return mf_has_minimum(type) ? 32 : 16; }
-MF_AVX512_INLINE int block_bytes(int type) { return quant_bytes(type) + scale_bytes(type); }
-
 /* Weights 4g to 4g + 3 of every row. x: the bytes that hold them, high: a block's fifth bits. */
 MF_AVX512_INLINE __m512i group(int type, int g, __m512i x, __m512i high) {
     if (type == MF_Q8_0) return _mm512_xor_si512(x, _mm512_set1_epi8((char)0x80));
@@ -25,7 +20,7 @@ MF_AVX512_INLINE __m512i group(int type, int g, __m512i x, __m512i high) {
 MF_AVX512_INLINE void block(int type, int n, const mf_panel_pair *w, const mf_panel_pair *ahead, int64_t scales_at,
                             const mf_wide_columns *x, int64_t b, __m512 acc[MF_WIDE_COLUMNS],
                             __m512 minimum[MF_WIDE_COLUMNS]) {
-    const int64_t quants = b * quant_bytes(type), scales = scales_at + b * scale_bytes(type);
+    const int64_t quants = b * mf_quant_bytes_32(type), scales = scales_at + b * mf_scale_bytes_32(type);
     const __m512i minus = _mm512_set1_epi16((short)-offset_of(type));
     const __m512i high = mf_has_fifth_bit(type) ? mf_wide(w, quants + 128) : _mm512_setzero_si512();
     const int8_t *q = x->q + MF_BLOCK * b;
@@ -35,7 +30,7 @@ MF_AVX512_INLINE void block(int type, int n, const mf_panel_pair *w, const mf_pa
         if (offset_of(type)) dot[c] = _mm512_dpwssd_epi32(dot[c], minus, mf_wide_word(mf_wide_plane(x, x->pairs, c, b)));
     }
     MF_UNROLL for (int i = 0; i < 8; i++) {
-        if (64 * i < block_bytes(type)) mf_ask_far(ahead, i);
+        if (64 * i < mf_block_bytes_32(type)) mf_ask_far(ahead, i);
         const int g = type == MF_Q8_0 ? i : i / 2 + i % 2 * 4; /* the two nibbles of a word one after the other */
         const __m512i v = group(type, g, mf_wide(w, quants + 32 * (type == MF_Q8_0 ? g : g % 4)), high);
         MF_UNROLL for (int c = 0; c < n; c++)
@@ -54,12 +49,12 @@ MF_AVX512_INLINE void block(int type, int n, const mf_panel_pair *w, const mf_pa
 
 /* One pair of panels times n columns. */
 MF_AVX512_INLINE void pair(int type, int n, const mf_span *span, int64_t panel, const mf_wide_columns *x, int64_t column) {
-    const int64_t blocks = span->weight->k / MF_BLOCK, scales_at = blocks * quant_bytes(type);
+    const int64_t blocks = span->weight->k / MF_BLOCK, scales_at = blocks * mf_quant_bytes_32(type);
     const mf_panel_pair w = mf_far_pair_of(span, panel);
     __m512 acc[MF_WIDE_COLUMNS], minimum[MF_WIDE_COLUMNS];
     MF_UNROLL for (int c = 0; c < n; c++) acc[c] = minimum[c] = _mm512_setzero_ps();
     for (int64_t b = 0; b < blocks; b++) {
-        const mf_panel_pair ahead = mf_far_ahead(span, panel, &w, b * block_bytes(type));
+        const mf_panel_pair ahead = mf_far_ahead(span, panel, &w, b * mf_block_bytes_32(type));
         block(type, n, &w, &ahead, scales_at, x, b, acc, minimum);
     }
     MF_UNROLL for (int c = 0; c < n; c++)

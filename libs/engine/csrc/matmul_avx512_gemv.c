@@ -28,13 +28,11 @@ MF_AVX512_INLINE __m256i dot(int type, const uint8_t *quants, const mf_column *x
     return _mm256_add_epi32(sum[0], sum[1]);
 }
 
-MF_AVX512_INLINE int quant_bytes(int type) { return type == MF_Q8_0 ? 256 : mf_has_fifth_bit(type) ? 160 : 128; }
-
 /* Panels [first, first + streams), a block of each in turn. */
 MF_AVX512_INLINE void panels(int type, int reading, int streams, const mf_span *span, int64_t first, const mf_column *x,
                              int64_t column) {
-    const int scale_bytes = mf_has_minimum(type) ? 32 : 16, block_bytes = quant_bytes(type) + scale_bytes;
-    const int64_t blocks = span->weight->k / MF_BLOCK, scales_at = blocks * quant_bytes(type);
+    const int scale_bytes = mf_scale_bytes_32(type), block_bytes = mf_block_bytes_32(type);
+    const int64_t blocks = span->weight->k / MF_BLOCK, scales_at = blocks * mf_quant_bytes_32(type);
     const int64_t ahead = mf_ahead_of(reading, span->weight, streams);
     const uint8_t *panel[MF_ADJACENT];
     __m256 acc[MF_ADJACENT], minimum[MF_ADJACENT];
@@ -45,9 +43,9 @@ MF_AVX512_INLINE void panels(int type, int reading, int streams, const mf_span *
     for (int64_t b = 0; b < blocks; b++) {
         const __m256 dx = _mm256_broadcast_ss(x->d + b);
         MF_UNROLL for (int a = 0; a < streams; a++) {
-            const uint8_t *quants = panel[a] + b * quant_bytes(type), *scales = panel[a] + scales_at + b * scale_bytes;
+            const uint8_t *quants = panel[a] + b * mf_quant_bytes_32(type), *scales = panel[a] + scales_at + b * scale_bytes;
             if (reading == MF_READ_PANEL) {
-                mf_ask(reading, quants, ahead, quant_bytes(type));
+                mf_ask(reading, quants, ahead, mf_quant_bytes_32(type));
                 mf_ask(reading, scales, ahead, 1);
             } else {
                 mf_ask(reading, panel[a] + b * block_bytes, ahead, block_bytes);
@@ -65,7 +63,7 @@ MF_AVX512_INLINE void panels(int type, int reading, int streams, const mf_span *
 MF_AVX512_INLINE void gemv(int type, const mf_span *span, const mf_column *x, int64_t column) {
     int64_t p = span->first;
     if (mf_reads_one_stream()) {
-        const int64_t quants = span->weight->k / MF_BLOCK * quant_bytes(type);
+        const int64_t quants = span->weight->k / MF_BLOCK * mf_quant_bytes_32(type);
         if (quants <= MF_AHEAD)
             for (; p < span->last; p++) panels(type, MF_READ_LINE, 1, span, p, x, column);
         else
