@@ -119,7 +119,7 @@ static int16_t *query_rows(float *q, int64_t dk) { return (int16_t *)(q + MF_TIL
 
 static void set_query(tile_work *w, const mf_program *p, int32_t r, const float *source, float *q) {
     const int64_t dk = w->kind.dk;
-    if (w->kind.is_half) {
+    if (w->kind.is_whole) {
         int32_t *pairs = (int32_t *)q + mf_query_of_row(mf_pairs(dk), r);
         int16_t *row = query_rows(q, dk) + r * dk;
         w->q_scale[r] = p->rows->query_pairs(dk, source, mf_query_limit(dk), row, pairs) * w->kind.q_factor;
@@ -139,7 +139,7 @@ void mf_tile_set_up(tile_work *w, const mf_program *p, const mf_operation *op, c
     w->table = p->batch->block_tables[tile->sequence * p->limits.n_groups + w->class->group];
     const mf_cache_group *spec = &w->store->spec;
     w->per_kv = w->class->n_q / spec->n_kv;
-    w->kind = (mf_attend_kind){spec->dk, spec->dv, (spec->dv + 15) / 16 * 16, spec->is_half,
+    w->kind = (mf_attend_kind){spec->dk, spec->dv, (spec->dv + 15) / 16 * 16, spec->is_whole,
                                op->f[1] > 0 ? op->f[0] : op->f[0] * MF_LOG2_E, op->f[1]};
     for (int32_t r = 0; r < tile->n_rows; r++) {
         int32_t row = w->sequence->first_row + (tile->first + r) / w->per_kv;
@@ -166,7 +166,7 @@ static void see_chunk(const tile_work *w, int32_t start, mf_attend_chunk *c, int
 }
 
 static const uint8_t *block_of(const tile_work *w, int32_t kv_head, int32_t index) {
-    return mf_cache_block(w->store, w->slot, w->table[index]) + kv_head * w->store->head_bytes;
+    return mf_cache_part(w->store, w->slot, w->table[index], kv_head);
 }
 
 /* The blocks of the chunk at `start`, as far as the tile sees it; after its last those of the next head's first, as tiles
@@ -201,7 +201,7 @@ void mf_tile_chunk(const tile_work *w, const mf_program *p, int32_t chunk, const
         c.slopes = w->slopes;
         c.distance = distance;
     }
-    (w->kind.is_half ? p->rows->attend_half : p->rows->attend_float)(&c);
+    (w->kind.is_whole ? p->rows->attend_whole : p->rows->attend_float)(&c);
 }
 
 int mf_tile_sees(const tile_work *w, int32_t row, int32_t chunk) {

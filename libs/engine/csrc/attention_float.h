@@ -132,7 +132,7 @@ static void attend_float(const mf_attend_chunk *c) {
     for (int row = 0; row < c->n_rows && seen.block < seen.end_block; row += 6) {
         const int rows = c->n_rows - row < 6 ? c->n_rows - row : 6;
         score_float_rows(rows, c, row, seen.block, seen.end_block);
-        softmax_rows(c, row, rows, NULL, NULL);
+        softmax_rows(c, row, rows);
         for (int64_t slice = 0; slice < c->kind->dv_padded / 16; slice++) weigh_float_group(c, slice, row, rows);
     }
 }

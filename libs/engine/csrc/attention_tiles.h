@@ -1,6 +1,6 @@
 /* Attention of many rows as products of AMX tiles: 16 rows by 16 positions, or by 16 features. A whole number is
  * 256 times its high byte plus its low one, so that four products of bytes make one of 16 bits: exact, and so the same
- * bits as attention_half.h, which has what is left of the rows. Four bytes of a lane are numbers 0, 2, 1 and 3 of a
+ * bits as attention_whole.h, which has what is left of the rows. Four bytes of a lane are numbers 0, 2, 1 and 3 of a
  * group: that is how pairs of 16 bits come apart most easily. */
 
 /* STEP: bytes of a row of a tile. SLICE_BYTES: 16 features of the values of a chunk. */
@@ -25,42 +25,31 @@ static ALWAYS_INLINE void store_planes(wholes a, wholes b, uint8_t *low, uint8_t
 }
 
 /* Keys of a block: [step][plane][four features][16 positions][4]. */
-static void convert_keys(const mf_attend_chunk *c, const whole_chunk *w, int block, uint8_t *to) {
-    const vector factor = LANES(load)(w->key_factor + 16 * block);
-    const uint16_t *from = w->block[block];
-    for (int64_t d = 0; d < c->kind->dk; d += 4, from += 64) {
+static void convert_keys(const mf_attend_chunk *c, const int32_t *from, uint8_t *to) {
+    for (int64_t d = 0; d < c->kind->dk; d += 4, from += 32) {
         uint8_t *low = to + d / STEP * PLANES * TILE_BYTES + d % STEP / 4 * 64;
-        store_planes(LANES(pairs)(from, from + 16, factor, factor), LANES(pairs)(from + 32, from + 48, factor, factor), low,
-                     low + TILE_BYTES);
+        store_planes(LANES(load_pairs)(from), LANES(load_pairs)(from + 16), low, low + TILE_BYTES);
     }
 }
 
-/* Values of 64 positions from the first of `block` on: [slice][plane][four positions][16 features][4]. */
-static void convert_values(const mf_attend_chunk *c, const whole_chunk *w, int block, uint8_t *to) {
-    for (int i = 0; i < 16; i++) {
-        const uint16_t *from[4];
-        vector factor[4];
-        for (int b = 0; b < 4; b++) {
-            from[b] = w->block[block + b] + 16 * (c->kind->dk + i);
-            factor[b] = LANES(set)(w->value_factor[16 * (block + b) + i]);
-        }
-        for (int64_t slice = 0; slice < c->kind->dv_padded / 16; slice++) {
-            const int64_t at = 256 * slice;
-            uint8_t *low = to + slice * SLICE_BYTES + 64 * i;
-            store_planes(LANES(pairs)(from[0] + at, from[1] + at, factor[0], factor[1]),
-                         LANES(pairs)(from[2] + at, from[3] + at, factor[2], factor[3]), low, low + TILE_BYTES);
+/* Values of a block, a quarter of a tile of 64 positions: [slice][plane][four positions][16 features][4]. */
+static void convert_values(const mf_attend_chunk *c, const int32_t *from, uint8_t *to) {
+    for (int64_t slice = 0; slice < c->kind->dv_padded / 16; slice++, to += SLICE_BYTES) {
+        for (int i = 0; i < 4; i++, from += 32) {
+            uint8_t *low = to + 64 * i;
+            store_planes(LANES(load_pairs)(from), LANES(load_pairs)(from + 16), low, low + TILE_BYTES);
         }
     }
 }
 
+/* The last tile of values is filled up: with any block, as its weights are zeros. */
 static void convert_tiles(const mf_attend_chunk *c, const whole_chunk *w, int block, int end_block, uint8_t *keys,
                           uint8_t *values) {
-    for (int b = block; b < end_block; b++) {
-        if (b + 1 < end_block) ask_for(w->block[b + 1], 16 * (c->kind->dk + c->kind->dv_padded));
-        convert_keys(c, w, b, keys + b * 32 * c->kind->dk);
-    }
-    for (int b = block & ~3; b < end_block; b += 4) {
-        convert_values(c, w, b, values + b / 4 * PLANES * TILE_BYTES);
+    const int64_t key_pairs = mf_key_pairs(c->kind->dk);
+    for (int b = block & ~3; b < ((end_block + 3) & ~3); b++) {
+        if (b + 1 < end_block) ask_for(w->block[b + 1], key_pairs + mf_value_pairs(c->kind->dv_padded));
+        if (b >= block && b < end_block) convert_keys(c, w->block[b], keys + b * 32 * c->kind->dk);
+        convert_values(c, w->block[b] + key_pairs, values + b / 4 * PLANES * TILE_BYTES + b % 4 * 256);
     }
 }
 
@@ -95,18 +84,21 @@ static void store_scores(const mf_attend_chunk *c, const whole_chunk *w, int row
     UNROLLED for (int r = 0; r < TILE_ROWS; r++) store_score(c, w, row + r, 16 * block, sum_of_planes(sums, r));
 }
 
+/* 64 numbers of row r of the left operand. */
+static ALWAYS_INLINE void store_left(const int32_t *pairs, tile_room *room, int step, int r) {
+    const wholes first = LANES(load_pairs)(pairs), second = LANES(load_pairs)(pairs + 16);
+    store_planes(LANES(even_lanes)(first, second), LANES(odd_lanes)(first, second), room->left[step][0] + r * STEP,
+                 room->left[step][1] + r * STEP);
+}
+
 /* One product is always under way while the one before is scaled. */
 static void score_tiles(const mf_attend_chunk *c, const whole_chunk *w, int row, const span *seen, const uint8_t *keys,
                         tile_room *room) {
     const int64_t dk = c->kind->dk;
     const int steps = (int)(dk / STEP);
     for (int r = 0; r < TILE_ROWS; r++) {
-        for (int i = 0; i < steps; i++) {
-            const int32_t *q = (const int32_t *)(c->q_rows + (row + r) * dk + i * STEP);
-            const wholes first = LANES(load_pairs)(q), second = LANES(load_pairs)(q + 16);
-            store_planes(LANES(even_lanes)(first, second), LANES(odd_lanes)(first, second), room->left[i][0] + r * STEP,
-                         room->left[i][1] + r * STEP);
-        }
+        const int32_t *q = (const int32_t *)(c->q_rows + (row + r) * dk);
+        for (int i = 0; i < steps; i++) store_left(q + STEP / 2 * i, room, i, r);
     }
     for (int block = seen->block; block <= seen->end_block; block++) {
         if (block < seen->end_block) {
@@ -121,10 +113,9 @@ static void weigh_tile_row(const mf_attend_chunk *c, const whole_chunk *w, int r
                            tile_room *room) {
     const weighing seen = weighing_of(c, w, row, r);
     for (int i = begin; i < end; i += STEP) {
-        wholes part[4];
-        UNROLLED for (int h = 0; h < 4; h++) part[h] = weights_at(&seen, w, i + 16 * h);
-        uint8_t *low = room->left[i / STEP][0] + r * STEP;
-        store_planes(LANES(join)(part[0], part[1]), LANES(join)(part[2], part[3]), low, low + TILE_BYTES);
+        _Alignas(64) int32_t part[STEP / 2];
+        UNROLLED for (int h = 0; h < STEP; h += 16) LANES(store_shorts)(part + h / 2, weights_at(&seen, w, i + h));
+        store_left(part, room, i / STEP, r);
     }
 }
 
@@ -139,10 +130,10 @@ static void store_values(const mf_attend_chunk *c, const whole_chunk *w, int row
 static void attend_tile(const mf_attend_chunk *c, whole_chunk *w, int row, const uint8_t *keys, const uint8_t *values,
                         tile_room *room) {
     const span seen = span_of(c, row, TILE_ROWS);
-    const int begin = seen.begin / STEP, end = (seen.end + STEP - 1) / STEP;
+    const int begin = seen.block / 4, end = (seen.end_block + 3) / 4; /* tiles of 64 positions */
     const int64_t slices = c->kind->dv_padded / 16;
     score_tiles(c, w, row, &seen, keys, room);
-    prepare_weights(c, w, row, TILE_ROWS);
+    prepare_weights(c, w, row, TILE_ROWS, 0);
     for (int r = 0; r < TILE_ROWS; r++) weigh_tile_row(c, w, row + r, r, begin * STEP, end * STEP, room);
     for (int64_t slice = 0; slice <= slices; slice++) {
         if (slice < slices) {
@@ -153,11 +144,11 @@ static void attend_tile(const mf_attend_chunk *c, whole_chunk *w, int row, const
     }
 }
 
-static void attend_half_tiles(const mf_attend_chunk *c) {
+static void attend_whole_tiles(const mf_attend_chunk *c) {
     const int many = c->n_rows / TILE_ROWS * TILE_ROWS;
     const span seen = span_of(c, 0, c->n_rows);
     if (!many || c->kind->dk % STEP || c->kind->dk > 4 * STEP || seen.block >= seen.end_block) {
-        attend_half(c);
+        attend_whole(c);
         return;
     }
     uint8_t *keys = (uint8_t *)c->room, *values = keys + 2 * MF_CHUNK_POSITIONS * c->kind->dk;

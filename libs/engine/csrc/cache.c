@@ -3,12 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels.h"
-
 int64_t mf_cache_head_bytes(const mf_cache_group *spec) {
-    int64_t padded = (spec->dv + 15) / 16 * 16, element = spec->is_half ? 2 : 4;
-    int64_t scales = spec->is_half ? 2 * MF_BLOCK_POSITIONS * element : 0; /* largest magnitudes: kernels.h */
-    return (spec->dk + padded) * MF_BLOCK_POSITIONS * element + scales;
+    const int64_t padded = (spec->dv + 15) / 16 * 16, magnitudes = 2 * MF_BLOCK_POSITIONS * (int64_t)sizeof(uint16_t);
+    if (spec->is_whole) return 4 * (mf_key_pairs(spec->dk) + mf_value_pairs(padded)) + magnitudes;
+    return (spec->dk + padded) * MF_BLOCK_POSITIONS * (int64_t)sizeof(float);
 }
 
 int64_t mf_cache_block_bytes(const mf_cache_group *group) { return mf_cache_head_bytes(group) * group->n_kv; }
@@ -22,8 +20,8 @@ mf_cache *mf_cache_new(const mf_cache_group *groups, int32_t n_groups, const int
         store->spec = groups[g];
         store->n_blocks = n_blocks[g];
         store->head_bytes = mf_cache_head_bytes(&groups[g]);
-        store->block_bytes = mf_cache_block_bytes(&groups[g]);
-        store->n_bytes = store->block_bytes * n_blocks[g] * groups[g].n_slots;
+        store->n_chunks = (n_blocks[g] + MF_CHUNK_BLOCKS - 1) / MF_CHUNK_BLOCKS;
+        store->n_bytes = mf_cache_block_bytes(&groups[g]) * MF_CHUNK_BLOCKS * store->n_chunks * groups[g].n_slots;
         store->data = mf_pages_new(store->n_bytes);
         mf_pages_prefer_large(store->data, store->n_bytes);
         if (!store->data) {
@@ -52,12 +50,18 @@ static mf_cache_store *store_of(const mf_cache *cache, int32_t group, int64_t bl
     return block < 0 || block >= store->n_blocks ? NULL : store;
 }
 
+/* The parts of a block: its heads by slot. */
+static int32_t n_parts(const mf_cache_store *store) { return store->spec.n_slots * store->spec.n_kv; }
+
+static uint8_t *part_of(const mf_cache_store *store, int64_t block, int32_t index) {
+    return mf_cache_part(store, index / store->spec.n_kv, block, index % store->spec.n_kv);
+}
+
 int mf_cache_copy(mf_cache *cache, int32_t group, int64_t source, int64_t target) {
     mf_cache_store *store = store_of(cache, group, source);
     if (!store || !store_of(cache, group, target)) return MF_BAD_BATCH;
-    for (int32_t slot = 0; slot < store->spec.n_slots; slot++) {
-        memmove(mf_cache_block(store, slot, target), mf_cache_block(store, slot, source),
-                (size_t)store->block_bytes);
+    for (int32_t i = 0; i < n_parts(store); i++) {
+        memmove(part_of(store, target, i), part_of(store, source, i), (size_t)store->head_bytes);
     }
     return MF_OK;
 }
@@ -65,8 +69,8 @@ int mf_cache_copy(mf_cache *cache, int32_t group, int64_t source, int64_t target
 int mf_cache_read(const mf_cache *cache, int32_t group, int64_t block, uint8_t *data) {
     mf_cache_store *store = store_of(cache, group, block);
     if (!store) return MF_BAD_BATCH;
-    for (int32_t slot = 0; slot < store->spec.n_slots; slot++) {
-        memcpy(data + slot * store->block_bytes, mf_cache_block(store, slot, block), (size_t)store->block_bytes);
+    for (int32_t i = 0; i < n_parts(store); i++, data += store->head_bytes) {
+        memcpy(data, part_of(store, block, i), (size_t)store->head_bytes);
     }
     return MF_OK;
 }
@@ -74,8 +78,8 @@ int mf_cache_read(const mf_cache *cache, int32_t group, int64_t block, uint8_t *
 int mf_cache_write(mf_cache *cache, int32_t group, int64_t block, const uint8_t *data) {
     mf_cache_store *store = store_of(cache, group, block);
     if (!store) return MF_BAD_BATCH;
-    for (int32_t slot = 0; slot < store->spec.n_slots; slot++) {
-        memcpy(mf_cache_block(store, slot, block), data + slot * store->block_bytes, (size_t)store->block_bytes);
+    for (int32_t i = 0; i < n_parts(store); i++, data += store->head_bytes) {
+        memcpy(part_of(store, block, i), data, (size_t)store->head_bytes);
     }
     return MF_OK;
 }

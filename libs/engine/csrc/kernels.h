@@ -21,11 +21,13 @@ enum { MF_TILE_ROWS = 384, MF_LEAST_TILE_ROWS = 24 };
 /* Floats from one row of scores to the next: a power of two would put all rows into the same few sets of the cache. */
 enum { MF_SCORE_STRIDE = MF_CHUNK_POSITIONS + 16 };
 
-/* How one layer's keys and values of one kv head look to a kernel. A block holds 16 positions:
- * keys [dk][16 positions], then values [dv_padded / 16][16 positions][16], each element f16 or f32; with f16 then the
- * largest magnitude of each position's key [16] and of its value [16]. */
+/* How one layer's keys and values of one kv head look to a kernel. A block holds 16 positions. Floats:
+ * keys [dk][16 positions], then values [dv_padded / 16][16 positions][16]. What is called f16 has the precision of halves
+ * but is kept as whole numbers of 16 bits (attention_whole.h): keys [pairs of features][16 positions][2], then values
+ * [dv_padded / 16][8 pairs of positions][16][2], then as halves the largest magnitude of each position's key [16] and of
+ * its value [16]. */
 typedef struct {
-    int32_t dk, dv, dv_padded, is_half;
+    int32_t dk, dv, dv_padded, is_whole;
     float q_factor;     /* scale, times log2(e) unless soft-capped: scores are kept as powers of two */
     float softcap;      /* 0: none */
 } mf_attend_kind;
@@ -37,23 +39,28 @@ typedef struct {
     const uint8_t *blocks[MF_CHUNK_BLOCKS];          /* each: this head's keys, then its values */
     int32_t first[MF_TILE_ROWS], last[MF_TILE_ROWS]; /* visible positions [first, last) within the chunk */
     const float *q;      /* f32: [n_rows / MF_QUERY_ROWS][dk][MF_QUERY_ROWS], multiplied by q_factor */
-    const int32_t *q_pairs; /* f16: [n_rows / MF_QUERY_ROWS][pairs of features][MF_QUERY_ROWS], whole numbers */
-    const int16_t *q_rows;  /* f16: the same, [n_rows][dk] */
-    const float *q_scale;   /* f16: what they are worth by row, multiplied by q_factor */
+    const int32_t *q_pairs; /* whole: [n_rows / MF_QUERY_ROWS][pairs of features][MF_QUERY_ROWS] */
+    const int16_t *q_rows;  /* whole: the same, [n_rows][dk] */
+    const float *q_scale;   /* whole: what they are worth by row, multiplied by q_factor */
     const float *slopes; /* ALiBi by row, times log2(e): minus slope times distance; or NULL */
     const int32_t *distance;                         /* chunk start - query position, by row; with slopes */
     int32_t n_next;                                  /* blocks that will be wanted after these */
     const uint8_t *next[MF_CHUNK_BLOCKS];
     /* scratch [MF_SCORE_ROWS][MF_SCORE_STRIDE]: afterwards the probabilities, if rows are at most MF_QUERY_ROWS */
     float *scores;
-    float *room;   /* scratch of mf_attend_room(): keys and values as whole numbers */
+    float *room;   /* scratch of mf_attend_room(): keys and values as bytes of tiles */
     float *peak, *sum, *values; /* results by row: maximum, sum of powers, [dv_padded] weighted values */
 } mf_attend_chunk;
 
 static inline int64_t mf_pairs(int64_t n) { return (n + 1) / 2; }
 
+/* Pairs of whole numbers in the keys of a block, in its values, and in 16 features of these. */
+enum { MF_VALUE_SLICE = 16 * MF_BLOCK_POSITIONS / 2 };
+static inline int64_t mf_key_pairs(int64_t dk) { return MF_BLOCK_POSITIONS * mf_pairs(dk); }
+static inline int64_t mf_value_pairs(int64_t dv_padded) { return dv_padded / 16 * MF_VALUE_SLICE; }
+
 static inline int64_t mf_attend_room(int64_t dk, int64_t dv_padded) {
-    return MF_CHUNK_POSITIONS * (mf_pairs(dk) + dv_padded / 2);
+    return MF_CHUNK_BLOCKS * (mf_key_pairs(dk) + mf_value_pairs(dv_padded));
 }
 
 /* Where row `row` of a tile begins among its queries of n features or pairs; the next is MF_QUERY_ROWS further. */
@@ -90,10 +97,10 @@ typedef struct {
     float (*exponential)(float x);
     /* indices i in ascending order with x[i] > bar, at most 8 from `start`; returns a bit mask */
     int (*above)(const float *x, float bar);
-    void (*to_half)(int64_t n, const float *x, uint16_t *y);
     /* attention */
+    void (*store_whole)(int64_t dk, int64_t dv, const float *key, const float *value, int place, uint8_t *block);
     float (*query_pairs)(int64_t n, const float *x, float limit, int16_t *row, int32_t *pairs);
-    void (*attend_half)(const mf_attend_chunk *chunk);
+    void (*attend_whole)(const mf_attend_chunk *chunk);
     void (*attend_float)(const mf_attend_chunk *chunk);
     /* fold the next chunk's results of some rows into the running ones, in ascending order of chunks */
     void (*attend_merge)(int64_t rows, int64_t n, float *peak, float *sum, float *values, const float *next_peak,

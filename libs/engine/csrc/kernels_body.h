@@ -23,13 +23,13 @@
 
 #include "rows_template.h"
 #include "softmax_template.h"
-#include "attention_half.h"
+#include "attention_whole.h"
 #include "attention_float.h"
 #ifdef TILES
 #include "attention_tiles.h"
-#define ATTEND_HALF attend_half_tiles
+#define ATTEND_WHOLE attend_whole_tiles
 #else
-#define ATTEND_HALF attend_half
+#define ATTEND_WHOLE attend_whole
 #endif
 
 const mf_row_kernels TABLE = {
@@ -51,9 +51,9 @@ const mf_row_kernels TABLE = {
     .sum_exp = sum_exp,
     .exponential = exponential,
     .above = above,
-    .to_half = to_half,
+    .store_whole = store_whole,
     .query_pairs = query_pairs,
-    .attend_half = ATTEND_HALF,
+    .attend_whole = ATTEND_WHOLE,
     .attend_float = attend_float,
     .attend_merge = attend_merge,
     .attend_finish = attend_finish,

@@ -54,9 +54,10 @@ static inline void v8_store_pairs(int32_t *p, v8i a) { _mm256_storeu_si256((__m2
 static inline v8i v8_spread(int32_t a) { return _mm256_set1_epi32(a); }
 static inline v8 v8_from_whole(v8i a) { return _mm256_cvtepi32_ps(a); }
 static inline v8i v8_round(v8 a) { return _mm256_cvtps_epi32(a); } /* the low 16 bits are 0 if a is no number */
-/* the low 16 bits of both */
-static inline v8i v8_join(v8i low, v8i high) {
-    return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
+/* the low 16 bits of each, one after the other */
+static inline void v8_store_shorts(void *p, v8i a) {
+    const __m256i low = _mm256_and_si256(a, _mm256_set1_epi32(0xffff)), packed = _mm256_packus_epi32(low, low);
+    _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08)));
 }
 /* c + the products of both halves. The sum by name: gcc 12 keeps moving a dozen of them between registers and memory
  * around the intrinsic. */

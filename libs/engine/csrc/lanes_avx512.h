@@ -7,7 +7,6 @@
 typedef __m512 v16;
 
 static inline v16 v16_load(const float *p) { return _mm512_loadu_ps(p); }
-static inline v16 v16_load_half(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 static inline void v16_store(float *p, v16 a) { _mm512_storeu_ps(p, a); }
 static inline v16 v16_set(float a) { return _mm512_set1_ps(a); }
 static inline v16 v16_add(v16 a, v16 b) { return _mm512_add_ps(a, b); }
@@ -33,9 +32,7 @@ static inline void v16_store_pairs(int32_t *p, v16i a) { _mm512_storeu_si512(p, 
 static inline v16i v16_spread(int32_t a) { return _mm512_set1_epi32(a); }
 static inline v16 v16_from_whole(v16i a) { return _mm512_cvtepi32_ps(a); }
 static inline v16i v16_round(v16 a) { return _mm512_cvtps_epi32(a); }
-static inline v16i v16_join(v16i low, v16i high) {
-    return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_slli_epi32(high, 16));
-}
+static inline void v16_store_shorts(void *p, v16i a) { _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(a)); }
 static inline v16i v16_shift_left_8(v16i a) { return _mm512_slli_epi32(a, 8); }
 static inline v16i v16_shift_right_8(v16i a) { return _mm512_srli_epi32(a, 8); }
 static inline v16i v16_choose(v16i mask, v16i yes, v16i no) { return _mm512_ternarylogic_epi32(mask, yes, no, 0xca); }

@@ -58,17 +58,6 @@ DEFINE_EXP(v8)
 DEFINE_EXP(v16)
 #endif
 
-/* Halves times their factors as whole numbers, two in a lane. */
-#define DEFINE_PAIRS(V) \
-    static inline V##i V##_pairs(const uint16_t *low, const uint16_t *high, V low_factor, V high_factor) { \
-        return V##_join(V##_round(V##_mul(V##_load_half(low), low_factor)), \
-                        V##_round(V##_mul(V##_load_half(high), high_factor))); \
-    }
-DEFINE_PAIRS(v8)
-#ifdef SIXTEEN_LANES
-DEFINE_PAIRS(v16)
-#endif
-
 static inline v8 v8_sigmoid(v8 x) {
     return v8_div(v8_set(1.0f), v8_add(v8_set(1.0f), v8_exp(v8_sub(v8_set(0.0f), x))));
 }

@@ -78,9 +78,11 @@ static inline int32_t mf_round_lane(float a) {
     return a == a ? (int32_t)(mf_bits_of_float(a + ROUNDING) - mf_bits_of_float(ROUNDING)) : 0;
 }
 static inline v8i v8_round(v8 a) { V8I_EACH(mf_round_lane(a.lane[i])); }
-/* the low 16 bits of both */
-static inline v8i v8_join(v8i low, v8i high) {
-    V8I_EACH((int32_t)(((uint32_t)low.lane[i] & 0xffff) | (uint32_t)high.lane[i] << 16));
+/* the low 16 bits of each, one after the other */
+static inline void v8_store_shorts(void *p, v8i a) {
+    int16_t low[8];
+    for (int i = 0; i < 8; i++) low[i] = (int16_t)a.lane[i];
+    memcpy(p, low, sizeof low);
 }
 /* c + the products of both halves, as far as 32 bits go */
 static inline int32_t mf_dot_lane(int32_t a, int32_t b, int32_t c) {

@@ -61,7 +61,7 @@ typedef struct {
 
 /* One cache group: slots with equal specs. */
 typedef struct {
-    int32_t n_slots, n_kv, dk, dv, window /* 0: none */, is_half;
+    int32_t n_slots, n_kv, dk, dv, window /* 0: none */, is_whole;
 } mf_cache_group;
 
 typedef struct mf_program mf_program;

@@ -66,33 +66,6 @@ static void rope(mf_program *p, const mf_operation *op, int64_t row) {
     }
 }
 
-static uint16_t largest(int32_t n, const uint16_t *x, uint16_t most) {
-    for (int32_t i = 0; i < n; i++) {
-        const uint16_t size = x[i] & 0x7fff;
-        if (size > most) most = size;
-    }
-    return most;
-}
-
-static void store_half(const mf_program *p, const mf_cache_group *spec, uint16_t *block, int32_t position,
-                       const float *key, const float *value) {
-    uint16_t part[64], most_key = 0, most_value = 0;
-    for (int32_t d = 0; d < spec->dk; d += 64) {
-        int32_t n = spec->dk - d < 64 ? spec->dk - d : 64;
-        p->rows->to_half(n, key + d, part);
-        most_key = largest(n, part, most_key);
-        for (int32_t i = 0; i < n; i++) block[(d + i) * MF_BLOCK_POSITIONS + position] = part[i];
-    }
-    block += spec->dk * MF_BLOCK_POSITIONS;
-    for (int32_t d = 0; d < spec->dv; d += 16, block += 16 * MF_BLOCK_POSITIONS) {
-        int32_t n = spec->dv - d < 16 ? spec->dv - d : 16;
-        p->rows->to_half(n, value + d, block + position * 16);
-        most_value = largest(n, block + position * 16, most_value);
-    }
-    block[position] = most_key;
-    block[MF_BLOCK_POSITIONS + position] = most_value;
-}
-
 static void store_float(const mf_cache_group *spec, float *block, int32_t position, const float *key,
                         const float *value) {
     for (int32_t d = 0; d < spec->dk; d++) block[d * MF_BLOCK_POSITIONS + position] = key[d];
@@ -109,15 +82,16 @@ static void cache_write(mf_program *p, const mf_operation *op, int64_t row) {
     const mf_cache_group *spec = &store->spec;
     const int32_t position = p->batch->cache_pos[row], sequence = p->row_sequence[row];
     const int32_t *table = p->batch->block_tables[sequence * p->limits.n_groups + group];
-    uint8_t *block = mf_cache_block(store, slot, table[position / MF_BLOCK_POSITIONS]);
+    const int32_t block = table[position / MF_BLOCK_POSITIONS], place = position % MF_BLOCK_POSITIONS;
     const float *key = floats(p, op->a, row);
     const float *value = op->b < 0 ? key : floats(p, op->b, row);
-    for (int32_t head = 0; head < spec->n_kv; head++, block += store->head_bytes) {
-        int32_t place = position % MF_BLOCK_POSITIONS;
-        if (spec->is_half) {
-            store_half(p, spec, (uint16_t *)block, place, key + head * spec->dk, value + head * spec->dv);
+    for (int32_t head = 0; head < spec->n_kv; head++) {
+        uint8_t *part = mf_cache_part(store, slot, block, head);
+        const float *head_key = key + head * spec->dk, *head_value = value + head * spec->dv;
+        if (spec->is_whole) {
+            p->rows->store_whole(spec->dk, spec->dv, head_key, head_value, place, part);
         } else {
-            store_float(spec, (float *)block, place, key + head * spec->dk, value + head * spec->dv);
+            store_float(spec, (float *)part, place, head_key, head_value);
         }
     }
 }

@@ -200,18 +200,6 @@ static float exponential(float x) { return first_lane(v8_exp(v8_set(x))); }
 
 static int above(const float *x, float bar) { return v8_any_above(v8_load(x), v8_set(bar)); }
 
-static void to_half(int64_t n, const float *x, uint16_t *y) {
-    EACH(i, n) {
-        if (n - i >= 8) {
-            v8_store_half(y + i, v8_load(x + i));
-        } else {
-            uint16_t part[8];
-            v8_store_half(part, v8_load_up_to(x + i, n - i, 0));
-            for (int64_t j = 0; j < n - i; j++) y[i + j] = part[j];
-        }
-    }
-}
-
 /* values[n] = next_values * take + values * keep */
 static void merge_values(int64_t n, float *values, float keep, const float *next_values, float take) {
     int64_t i = 0;

@@ -31,6 +31,7 @@ static void adjust_scores(const mf_attend_chunk *c, int row, float *s, int from,
 
 /* Leaves the row's greatest score in c->peak, and scores of -infinity where it sees nothing. */
 static void find_peak(const mf_attend_chunk *c, int row) {
+    if (c->first[row] >= c->last[row]) return;
     float *s = scores_of(c, row);
     const int first = c->first[row], last = c->last[row], from = first / 16 * 16, to = (last + 15) / 16 * 16;
     adjust_scores(c, row, s, from, to);
@@ -52,6 +53,7 @@ typedef struct {
 /* Scores to powers of two, which are summed. With `size`, by position: also the greatest power * size and their sum, into
  * sized->most[r] and sized->sum[r]. */
 static void raise_powers(const mf_attend_chunk *c, int row, const float *size, sized_powers *sized, int r) {
+    if (c->first[row] >= c->last[row]) return;
     float *s = scores_of(c, row);
     const int from = c->first[row] / 16 * 16, to = (c->last[row] + 15) / 16 * 16;
     const vector peak = LANES(set)(c->peak[row]);
@@ -76,13 +78,9 @@ static void raise_powers(const mf_attend_chunk *c, int row, const float *size, s
 }
 
 /* All peaks come first: the end of one row's search overlaps with the next row's. */
-static void softmax_rows(const mf_attend_chunk *c, int row, int rows, const float *size, sized_powers *sized) {
-    for (int r = row; r < row + rows; r++) {
-        if (c->first[r] < c->last[r]) find_peak(c, r);
-    }
-    for (int r = 0; r < rows; r++) {
-        if (c->first[row + r] < c->last[row + r]) raise_powers(c, row + r, size, sized, r);
-    }
+static void softmax_rows(const mf_attend_chunk *c, int row, int rows) {
+    for (int r = row; r < row + rows; r++) find_peak(c, r);
+    for (int r = row; r < row + rows; r++) raise_powers(c, r, NULL, NULL, 0);
 }
 
 static void clear_values(const mf_attend_chunk *c, int row, int rows) {

@@ -19,7 +19,7 @@ from minfer.core.errors import UsageError
 if TYPE_CHECKING:
     from minfer.engine.kv_cache import KVCache
 
-_MAGIC: Final = b"minfer-slots-1\n"
+_MAGIC: Final = b"minfer-slots-2\n"
 _MOST_HEADER: Final = 64 << 20
 
 

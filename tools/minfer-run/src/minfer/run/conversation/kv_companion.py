@@ -21,7 +21,7 @@ from minfer.run.conversation.session import write_atomically
 if TYPE_CHECKING:
     from minfer.run.conversation.chat import Chat
 
-_MAGIC = b"minfer-kv 2\n"
+_MAGIC = b"minfer-kv 3\n"
 _LENGTH = struct.Struct("<I")
 _DIGEST_BYTES = 32
 
