@@ -1,5 +1,6 @@
-/* Asking for weights before their turn: the memory would be idle while threads wait for one another or do what one row
- * needs between two products. Each thread asks for the beginning of its own share of the next product. */
+/* Asking for weights, and for keys and values, before their turn: the memory would be idle while threads wait for one
+ * another or do what one row needs between two products. Each thread asks for the beginning of its own share of the next
+ * product or attention. */
 #include <stddef.h>
 
 #include "program.h"
@@ -20,6 +21,7 @@ void mf_plan_ahead(mf_program *p) {
     for (int32_t i = p->n_instructions - 1; i >= 0; i--) {
         mf_instruction *instruction = &p->instructions[i];
         instruction->product = product;
+        if (instruction->class == MF_CLASS_ATTEND && p->classes[p->operations[instruction->first].p[3]].is_split) product = i;
         if (instruction->class != MF_CLASS_MATMUL && instruction->class != MF_CLASS_HEAD) continue;
         product = p->n_rows[p->operations[instruction->first].rows] == 1 ? i : 0;
     }
@@ -33,7 +35,9 @@ static void aim(mf_program *p, int32_t product, int thread) {
     share->product = product;
     share->ahead = share->ahead_end = NULL;
     if (begin == mf_share_begin(p, product, thread + 1)) return;
-    if (instruction->class == MF_CLASS_HEAD)
+    if (instruction->class == MF_CLASS_ATTEND)
+        mf_attend_memory(p, instruction, begin, &share->ahead, &share->ahead_end);
+    else if (instruction->class == MF_CLASS_HEAD)
         mf_head_weights(p, instruction, begin, &share->ahead, &share->ahead_end);
     else
         mf_matmul_weights(p, instruction, begin, &share->ahead, &share->ahead_end);

@@ -226,10 +226,10 @@ static int state_of(const tile_work *w, int32_t row, int32_t chunk) {
 }
 
 typedef struct {
-    float peak[MF_TILE_ROWS], sum[MF_TILE_ROWS], *values;
+    float *peak, *sum, *values; /* by row */
 } row_results;
 
-static void take_chunk(const tile_work *w, const mf_program *p, int32_t chunk, row_results *all,
+static void take_chunk(const tile_work *w, const mf_program *p, int32_t chunk, const row_results *all,
                        const row_results *next) {
     const int64_t dv = w->kind.dv_padded;
     for (int32_t r = 0, end; r < w->tile->n_rows; r = end) {
@@ -247,54 +247,86 @@ static void take_chunk(const tile_work *w, const mf_program *p, int32_t chunk, r
     }
 }
 
-static void run_tile(const mf_program *p, const mf_operation *op, const mf_tile *tile, const mf_scratch *scratch) {
-    tile_work w;
-    mf_tile_set_up(&w, p, op, tile, scratch->q);
-    row_results all, next;
-    all.values = scratch->values;
-    next.values = scratch->chunk_values;
-    for (int32_t chunk = tile->first_chunk; chunk < tile->end_chunk; chunk++) {
-        mf_tile_chunk(&w, p, chunk, scratch, next.peak, next.sum, next.values);
-        take_chunk(&w, p, chunk, &all, &next);
-    }
-    for (int32_t r = 0; r < tile->n_rows; r++) {
-        finish(&w, p, r, all.peak[r], all.sum[r], all.values + r * w.kind.dv_padded);
+static void finish_tile(const tile_work *w, const mf_program *p, const row_results *all) {
+    for (int32_t r = 0; r < w->tile->n_rows; r++) {
+        finish(w, p, r, all->peak[r], all->sum[r], all->values + r * w->kind.dv_padded);
     }
 }
 
-static void fold_tile(const tile_work *w, mf_program *p) {
-    const int64_t dv = w->kind.dv_padded, n_rows = w->tile->n_rows, chunk_floats = n_rows * (dv + 2);
-    for (int32_t r = 0; r < n_rows; r++) {
-        float *base = p->partials + w->tile->partial, *first = NULL;
-        for (int32_t chunk = w->tile->first_chunk; chunk < w->tile->end_chunk; chunk++, base += chunk_floats) {
-            if (!mf_tile_sees(w, r, chunk)) continue;
-            if (first) {
-                p->rows->attend_merge(1, dv, first + r, first + n_rows + r, first + 2 * n_rows + r * dv, base + r,
-                                      base + n_rows + r, base + 2 * n_rows + r * dv);
-            } else {
-                first = base;
-            }
-        }
-        finish(w, p, r, first[r], first[n_rows + r], first + 2 * n_rows + r * dv);
+static void run_tile(const tile_work *w, const mf_program *p, const mf_scratch *scratch) {
+    float peaks[2][MF_TILE_ROWS], sums[2][MF_TILE_ROWS];
+    const row_results all = {peaks[0], sums[0], scratch->values}, next = {peaks[1], sums[1], scratch->chunk_values};
+    for (int32_t chunk = w->tile->first_chunk; chunk < w->tile->end_chunk; chunk++) {
+        mf_tile_chunk(w, p, chunk, scratch, next.peak, next.sum, next.values);
+        take_chunk(w, p, chunk, &all, &next);
     }
+    finish_tile(w, p, &all);
+}
+
+static int64_t partial_floats(const tile_work *w) { return w->tile->n_rows * (w->kind.dv_padded + 2); }
+
+/* Where a chunk of a split tile leaves its results. */
+static row_results partial_of(const tile_work *w, const mf_program *p, int32_t chunk) {
+    float *at = p->partials + w->tile->partial + (chunk - w->tile->first_chunk) * partial_floats(w);
+    return (row_results){at, at + w->tile->n_rows, at + 2 * w->tile->n_rows};
+}
+
+/* Some of the results are in another core's caches: each is asked for while the one before is taken. */
+static void fold_tile(const tile_work *w, const mf_program *p, const mf_scratch *scratch) {
+    float peak[MF_TILE_ROWS], sum[MF_TILE_ROWS];
+    const row_results all = {peak, sum, scratch->values};
+    for (int32_t chunk = w->tile->first_chunk; chunk < w->tile->end_chunk; chunk++) {
+        const row_results next = partial_of(w, p, chunk);
+        if (chunk + 1 < w->tile->end_chunk) {
+            for (int64_t i = 0; i < partial_floats(w); i += 16) __builtin_prefetch(next.peak + partial_floats(w) + i, 0, 3);
+        }
+        take_chunk(w, p, chunk, &all, &next);
+    }
+    finish_tile(w, p, &all);
+}
+
+/* The tile, set up; a thread that goes on with chunks of the tile it had last finds it so. */
+static const tile_work *set_up(const mf_program *p, const mf_operation *op, const mf_tile *tile, int thread) {
+    tile_work *w = p->scratch[thread].tile;
+    if (w->tile != tile || w->op != op || w->step != p->n_steps) {
+        mf_tile_set_up(w, p, op, tile, p->scratch[thread].q);
+        w->step = p->n_steps;
+    }
+    return w;
+}
+
+static const mf_tile *tile_of(const mf_attend_class *class, int32_t task) {
+    int32_t index = 0;
+    while (index + 1 < class->n_tiles && class->tiles[index + 1].task <= task) index++;
+    return &class->tiles[index];
+}
+
+void mf_attend_memory(const mf_program *p, const mf_instruction *instruction, int32_t task, const uint8_t **begin,
+                      const uint8_t **end) {
+    const mf_operation *op = &p->operations[instruction->first];
+    const mf_attend_class *class = &p->classes[op->p[3]];
+    const mf_tile *tile = tile_of(class, task);
+    const mf_cache_store *store = &p->cache->group[class->group];
+    const int32_t *table = p->batch->block_tables[tile->sequence * p->limits.n_groups + class->group];
+    const int32_t first = (tile->first_chunk + task - tile->task) * MF_CHUNK_BLOCKS;
+    *begin = mf_cache_part(store, p->slots[2 * op->p[0] + 1], table[first], tile->kv_head);
+    *end = *begin + store->head_bytes * (MF_CHUNK_BLOCKS - table[first] % MF_CHUNK_BLOCKS);
 }
 
 void mf_attend_task(mf_program *p, const mf_operation *op, int32_t task, int thread) {
     mf_attend_class *class = &p->classes[op->p[3]];
     const mf_scratch *scratch = &p->scratch[thread];
     if (!class->is_split) {
-        run_tile(p, op, &class->tiles[task], scratch);
+        run_tile(set_up(p, op, &class->tiles[task], thread), p, scratch);
         return;
     }
-    int32_t index = 0;
-    while (index + 1 < class->n_tiles && class->tiles[index + 1].task <= task) index++;
-    const mf_tile *tile = &class->tiles[index];
-    int32_t n_chunks = tile->end_chunk - tile->first_chunk, chunk = task - tile->task;
-    tile_work w;
-    mf_tile_set_up(&w, p, op, tile, scratch->q);
-    float *result = p->partials + tile->partial + chunk * tile->n_rows * (w.kind.dv_padded + 2);
-    mf_tile_chunk(&w, p, tile->first_chunk + chunk, scratch, result, result + tile->n_rows, result + 2 * tile->n_rows);
-    if (atomic_fetch_sub(&class->pending[index], 1) > 1) return;
-    atomic_store(&class->pending[index], n_chunks); /* for the next layer */
-    fold_tile(&w, p);
+    const mf_tile *tile = tile_of(class, task);
+    const tile_work *w = set_up(p, op, tile, thread);
+    const int32_t chunk = tile->first_chunk + task - tile->task;
+    const row_results part = partial_of(w, p, chunk);
+    mf_tile_chunk(w, p, chunk, scratch, part.peak, part.sum, part.values);
+    _Atomic int32_t *pending = &class->pending[tile - class->tiles];
+    if (atomic_fetch_sub(pending, 1) > 1) return;
+    atomic_store(pending, tile->end_chunk - tile->first_chunk); /* for the next layer */
+    fold_tile(w, p, scratch);
 }

@@ -8,7 +8,7 @@
 
 #define MF_LOG2_E 1.44269504088896341f
 
-typedef struct {
+typedef struct mf_tile_work {
     const mf_attend_class *class;
     const mf_operation *op;
     const mf_cache_store *store;
@@ -16,6 +16,7 @@ typedef struct {
     const int32_t *table;
     const mf_sequence *sequence;
     mf_attend_kind kind;
+    int64_t step; /* of the program, for which it was set up */
     int32_t slot, per_kv; /* per_kv: query heads of one kv head */
     int32_t position[MF_TILE_ROWS], low[MF_TILE_ROWS], high[MF_TILE_ROWS]; /* visible: [low, high) */
     float slopes[MF_TILE_ROWS], q_scale[MF_TILE_ROWS];

@@ -2,6 +2,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "attention.h"
 #include "program.h"
 
 #include <errno.h>
@@ -47,6 +48,7 @@ void mf_program_free(mf_program *p) {
     free(p->cuts);
     free(p->classes);
     free(p->scratch);
+    free(p->tiles);
     free(p->shares);
     free(p->groups);
     free(p->slots);
@@ -218,11 +220,13 @@ static int build_scratch(mf_program *p) {
     p->scratch_bytes = each * p->n_threads * (int64_t)sizeof(float);
     p->scratch_pages = mf_pages_new(p->scratch_bytes);
     p->scratch = calloc((size_t)p->n_threads, sizeof *p->scratch);
-    if (!p->scratch_pages || !p->scratch) return MF_NO_MEMORY;
+    p->tiles = calloc((size_t)p->n_threads, sizeof *p->tiles);
+    if (!p->scratch_pages || !p->scratch || !p->tiles) return MF_NO_MEMORY;
     if (posix_memalign((void **)&p->shares, 128, sizeof *p->shares * (size_t)p->n_threads)) return MF_NO_MEMORY;
     memset((void *)p->shares, 0, sizeof *p->shares * (size_t)p->n_threads);
     float *at = (float *)p->scratch_pages;
     for (int32_t t = 0; t < p->n_threads; t++) {
+        p->scratch[t].tile = &p->tiles[t];
         float **parts[] = {&p->scratch[t].scores, &p->scratch[t].q,    &p->scratch[t].chunk_values,
                            &p->scratch[t].values, &p->scratch[t].room, &p->scratch[t].logits};
         for (int i = 0; i < 6; i++) {

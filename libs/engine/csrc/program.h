@@ -49,6 +49,7 @@ typedef struct {
 
 typedef struct {
     float *scores, *q, *chunk_values, *values, *room, *logits;
+    struct mf_tile_work *tile; /* whose queries are in q */
 } mf_scratch;
 
 struct mf_program {
@@ -68,6 +69,7 @@ struct mf_program {
     mf_cut *cuts; /* by operation */
     mf_attend_class *classes;
     mf_scratch *scratch; /* by thread */
+    struct mf_tile_work *tiles; /* by thread: of scratch */
     uint8_t *scratch_pages;
     mf_limits limits;
     mf_cache_group *groups;
@@ -81,6 +83,7 @@ struct mf_program {
     int64_t top_capacity, stats_capacity;
     int32_t head_chunks;
     /* the step in progress */
+    int64_t n_steps; /* up to this one */
     const mf_batch *batch;
     mf_cache *cache;
     const mf_query *query;
@@ -106,6 +109,9 @@ void mf_matmul_weights(const mf_program *p, const mf_instruction *instruction, i
                        const uint8_t **end);
 void mf_head_weights(const mf_program *p, const mf_instruction *instruction, int32_t chunk, const uint8_t **begin,
                      const uint8_t **end);
+/* Keys and values of a task of split attention, as far as they are one stretch of memory. */
+void mf_attend_memory(const mf_program *p, const mf_instruction *instruction, int32_t task, const uint8_t **begin,
+                      const uint8_t **end);
 /* ahead.c: the first chunk of a thread's share (it ends where the next thread's begins); a step's plan of what to ask
  * for; and to ask for a little more of what comes after an instruction: whether there is more. */
 int32_t mf_share_begin(const mf_program *p, int64_t instruction, int thread);

@@ -206,6 +206,7 @@ static int is_batch_sound(const mf_program *p, const mf_batch *batch, const mf_c
 int mf_program_run(mf_program *p, const mf_batch *batch, mf_cache *cache, const mf_query *query,
                    int (*cancel)(void *), void *cancel_context, int64_t cancel_interval) {
     if (!is_batch_sound(p, batch, cache)) return MF_BAD_BATCH;
+    p->n_steps++;
     p->batch = batch;
     p->cache = cache;
     p->query = query;
