@@ -26,10 +26,13 @@ def steal_seconds() -> float:
 
 
 def _cpu_name() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
+    """A virtual machine is often told no more than "AMD EPYC": family and model tell its generation."""
+    first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+    pairs = (line.partition(":") for line in first.splitlines())
+    known = {name.strip(): value.strip() for name, _, value in pairs}
+    if "model name" not in known:
+        return platform.machine()
+    return f"{known['model name']}, family {known.get('cpu family')} model {known.get('model')}"
 
 
 def _commit() -> str:

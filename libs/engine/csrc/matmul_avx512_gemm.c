@@ -34,7 +34,7 @@ MF_AVX512_INLINE void block(int type, int n, const mf_panel_pair *w, const mf_pa
         const int g = type == MF_Q8_0 ? i : i / 2 + i % 2 * 4; /* the two nibbles of a word one after the other */
         const __m512i v = group(type, g, mf_wide(w, quants + 32 * (type == MF_Q8_0 ? g : g % 4)), high);
         MF_UNROLL for (int c = 0; c < n; c++)
-            dot[c] = _mm512_dpbusd_epi32(dot[c], v, mf_wide_word(q + c * x->stride + 4 * g));
+            dot[c] = mf_wide_dot(dot[c], v, q + c * x->stride + 4 * g);
     }
     const __m512 d = mf_wide_halves(w, scales);
     MF_UNROLL for (int c = 0; c < n; c++) {

@@ -17,26 +17,36 @@ MF_AVX512_INLINE __m512i odd32(__m512i x) { return _mm512_srai_epi32(x, 16); }
 MF_AVX512_INLINE __m512i both_even(__m512i x) { return _mm512_mask_blend_epi16(0xaaaaaaaau, x, _mm512_slli_epi32(x, 16)); }
 MF_AVX512_INLINE __m512i both_odd(__m512i x) { return _mm512_mask_blend_epi16(0x55555555u, x, _mm512_srli_epi32(x, 16)); }
 
-/* Weights 4g to 4g + 3 of sub-block s. */
-MF_AVX512_INLINE __m512i group(int type, const mf_panel_pair *w, int64_t quants, int s, int g) {
-    if (type == MF_Q6_K) {
-        const int half = s / 4, part = s % 4;
-        const __m512i x = mf_wide(w, quants + 512 * half + 256 * (part % 2) + 32 * g);
-        const __m512i high = mf_wide(w, quants + 1024 + 256 * half + 32 * g);
-        const __m512i v = _mm512_and_si512(part < 2 ? x : _mm512_srli_epi16(x, 4), _mm512_set1_epi8(15));
-        const __m512i at = part < 2 ? _mm512_slli_epi16(high, 4 - 2 * part) : _mm512_srli_epi16(high, 2 * part - 4);
-        return _mm512_ternarylogic_epi32(v, at, _mm512_set1_epi8(48), 0xf8); /* v | at & 48 */
-    }
-    const __m512i x = mf_wide(w, quants + 256 * (s / 2) + 32 * g);
-    const __m512i v = _mm512_and_si512(s % 2 ? _mm512_srli_epi16(x, 4) : x, _mm512_set1_epi8(15));
-    if (type == MF_Q4_K) return v;
-    const __m512i high = mf_wide(w, quants + 1024 + 32 * g);
-    const __m512i at = s < 4 ? _mm512_slli_epi16(high, 4 - s) : _mm512_srli_epi16(high, s - 4);
-    return _mm512_ternarylogic_epi32(v, at, _mm512_set1_epi8(16), 0xf8);
+/* How the weights of a sub-block lie among the others of its block: counts of 16-bit shifts are the same in all lanes. */
+typedef struct {
+    __m512i down;                    /* to the right: which nibble */
+    __m512i high_up, high_down;      /* its further bits to the left, then to the right */
+    int64_t quants, high;            /* where they begin */
+} place;
+
+MF_AVX512_INLINE place place_of(int type, int64_t quants, int s) {
+    const int part = s % 4, bits = type == MF_Q6_K ? 2 * part : s; /* before the further bits of its own */
+    place at;
+    at.down = _mm512_set1_epi16((short)(type == MF_Q6_K ? part / 2 * 4 : s % 2 * 4));
+    at.high_up = _mm512_set1_epi16((short)(bits < 4 ? 4 - bits : 0));
+    at.high_down = _mm512_set1_epi16((short)(bits < 4 ? 0 : bits - 4));
+    at.quants = quants + (type == MF_Q6_K ? s / 4 * 512 + part % 2 * 256 : s / 2 * 256);
+    at.high = quants + 1024 + (type == MF_Q6_K ? s / 4 * 256 : 0);
+    return at;
 }
 
-/* Groups [g, g + groups) of sub-block s, scaled, onto the block's sums. */
-MF_AVX512_INLINE void add_groups(int type, int n, const mf_panel_pair *w, int64_t quants, int s, int first, int groups,
+/* Weights 4g to 4g + 3. */
+MF_AVX512_INLINE __m512i group(int type, const mf_panel_pair *w, const place *at, int g) {
+    const __m512i x = _mm512_srlv_epi16(mf_wide(w, at->quants + 32 * g), at->down);
+    const __m512i v = _mm512_and_si512(x, _mm512_set1_epi8(15));
+    if (type == MF_Q4_K) return v;
+    const __m512i high = mf_wide(w, at->high + 32 * g);
+    const __m512i moved = _mm512_srlv_epi16(_mm512_sllv_epi16(high, at->high_up), at->high_down);
+    return _mm512_ternarylogic_epi32(v, moved, _mm512_set1_epi8(type == MF_Q6_K ? 48 : 16), 0xf8); /* v | moved & … */
+}
+
+/* Groups [first, first + groups) of sub-block s, scaled, onto the block's sums. */
+MF_AVX512_INLINE void add_groups(int type, int n, const mf_panel_pair *w, const place *at, int s, int first, int groups,
                                  __m512i scale, const mf_wide_columns *x, int64_t b, __m512i total[MF_WIDE_COLUMNS]) {
     const int8_t *q = x->q + MF_BLOCK_K * b + MF_BLOCK * s;
     __m512i dot[MF_WIDE_COLUMNS];
@@ -47,7 +57,7 @@ MF_AVX512_INLINE void add_groups(int type, int n, const mf_panel_pair *w, int64_
                                          mf_wide_word(mf_wide_plane(x, x->pairs16, c, 16 * b + 2 * s + first / 4)));
     }
     MF_UNROLL for (int g = first; g < first + groups; g++) {
-        const __m512i v = group(type, w, quants, s, g);
+        const __m512i v = group(type, w, at, g);
         MF_UNROLL for (int c = 0; c < n; c++)
             dot[c] = _mm512_dpbusd_epi32(dot[c], v, mf_wide_word(q + c * x->stride + 4 * g));
     }
@@ -96,16 +106,17 @@ MF_AVX512_INLINE void pair(int type, int n, const mf_span *span, int64_t panel, 
         const int64_t quants = b * quant_bytes, scales = blocks * quant_bytes + b * scale_bytes;
         __m512i total[MF_WIDE_COLUMNS];
         MF_UNROLL for (int c = 0; c < n; c++) total[c] = _mm512_setzero_si512();
-        MF_UNROLL for (int p = 0; p < 8; p++) {
+        for (int p = 0; p < 8; p++) { /* not unrolled: gcc then keeps hundreds of addresses, at half the speed */
+            const place at = place_of(type, quants, p);
             const mf_panel_pair ahead = mf_far_ahead(span, panel, &w, (8 * b + p) * part);
             for (int line = 0; 64 * line < part; line++) mf_ask_far(&ahead, line);
             if (type == MF_Q6_K) {
                 const __m512i scale = scale_pair(&w, scales + MF_Q6K_SCALE + 16 * p);
-                add_groups(type, n, &w, quants, p, 0, 4, even32(scale), x, b, total);
-                add_groups(type, n, &w, quants, p, 4, 4, odd32(scale), x, b, total);
+                add_groups(type, n, &w, &at, p, 0, 4, even32(scale), x, b, total);
+                add_groups(type, n, &w, &at, p, 4, 4, odd32(scale), x, b, total);
             } else {
                 const __m512i scale = scale_pair(&w, scales + MF_K_SCALE + 16 * (p / 2));
-                add_groups(type, n, &w, quants, p, 0, 8, p % 2 ? odd32(scale) : even32(scale), x, b, total);
+                add_groups(type, n, &w, &at, p, 0, 8, p % 2 ? odd32(scale) : even32(scale), x, b, total);
             }
         }
         add_scaled(n, mf_wide_halves(&w, scales), total, x, b, acc);
