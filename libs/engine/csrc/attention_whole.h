@@ -1,9 +1,7 @@
 /* One chunk of attention over f16 keys and values, in whole numbers: keys and values of up to 12 bits with a power of
  * two for each position, queries up to mf_query_limit() with a scale each, the powers of a row up to 15 bits. Sums of
  * their products are exact, so that neither the order nor the number of lanes matters, and 16-bit multiplications do
- * twice the work of float ones. A position becomes whole numbers once, when it is stored, and in the order in which
- * they are multiplied: decoding reads each a single time for a few rows, and would spend longer on turning halves into
- * numbers than on their products. */
+ * twice the work of float ones. */
 
 #ifdef SIXTEEN_LANES
 typedef v16i wholes;
@@ -19,7 +17,7 @@ enum { WEIGHT_STRIDE = MF_CHUNK_POSITIONS / 2 + 16 };
 /* To be asked for by each pass of softmax over a row. */
 enum { SOFTMAX_LINES = 11 };
 
-enum { VALUE_BITS = 12, WEIGHT_MOST = 32767 };
+enum { WEIGHT_MOST = 32767 };
 /* 2^19, and what 256 roundings may add, times the greatest whole value stays below 2^31: that is 4094, since the 11
  * bits of an f16 leave the last of 12 empty in the numbers next to a power of two. */
 #define WEIGHT_SUM 524288.0f
@@ -35,12 +33,8 @@ typedef struct {
     _Alignas(64) int32_t weights[GROUP * WEIGHT_STRIDE]; /* by row: pairs of positions, 16 bits each */
 } whole_chunk;
 
-static inline float power_of_two(int exponent) { return mf_float_of_bits((uint32_t)(127 + exponent) << 23); }
-
-static inline int exponent_of(uint16_t half) { return (half >> 10 & 31) < 1 ? 1 : half >> 10 & 31; }
-
-/* The blocks [block, end_block) and their scales. A position that has infinities or no
- * numbers gets scores that are no number; its keys and values were stored as zeros, which leave other rows alone. */
+/* The blocks [block, end_block) and their scales. A position that has infinities or no numbers gets scores that are no
+ * number; its keys and values were stored as zeros, which leave other rows alone. */
 static void read_blocks(const mf_attend_chunk *c, int block, int end_block, whole_chunk *w) {
     const int64_t keys = mf_key_pairs(c->kind->dk), values = mf_value_pairs(c->kind->dv_padded);
     const int bits = mf_key_bits(c->kind->dk);
@@ -53,48 +47,6 @@ static void read_blocks(const mf_attend_chunk *c, int block, int end_block, whol
             w->key_scale[at] = is_finite ? power_of_two(key - bits - 14) : NAN;
             w->value_size[at] = is_finite ? power_of_two(value) : 0;
         }
-    }
-}
-
-/* The greatest magnitude of n floats, as a half. */
-static uint16_t greatest_half(int64_t n, const float *x) {
-    uint32_t bits = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const uint32_t size = mf_bits_of_float(x[i]) & 0x7fffffff;
-        bits = size > bits ? size : bits;
-    }
-    return mf_half_of_float(mf_float_of_bits(bits));
-}
-
-/* n floats, rounded to halves, times `factor`, as whole numbers: y has room for a multiple of eight, zeros after n. */
-static void whole_numbers(int64_t n, const float *x, float factor, int16_t *y) {
-    EACH(i, n) {
-        uint16_t half[8];
-        v8_store_half(half, v8_load_up_to(x + i, n - i, 0));
-        v8_store_shorts(y + i, v8_round(v8_mul(v8_load_half(half), v8_set(factor))));
-    }
-}
-
-/* A position's key and value into its place of a block, whose other positions other threads may be storing. */
-static void store_whole(int64_t dk, int64_t dv, const float *key, const float *value, int place, uint8_t *block) {
-    enum { PART = 64 };
-    int16_t *values = (int16_t *)block + 2 * mf_key_pairs(dk), part[PART];
-    uint16_t *sizes = (uint16_t *)values + 2 * mf_value_pairs((dv + 15) / 16 * 16);
-    sizes[place] = greatest_half(dk, key), sizes[16 + place] = greatest_half(dv, value);
-    const int key_exponent = exponent_of(sizes[place]), value_exponent = exponent_of(sizes[16 + place]);
-    const int is_finite = key_exponent < 31 && value_exponent < 31;
-    const float key_factor = is_finite ? power_of_two(mf_key_bits(dk) + 14 - key_exponent) : 0;
-    const float value_factor = is_finite ? power_of_two(VALUE_BITS + 14 - value_exponent) : 0;
-    for (int64_t d = 0; d < dk; d += PART) {
-        const int64_t n = dk - d < PART ? dk - d : PART;
-        whole_numbers(n, key + d, key_factor, part);
-        for (int64_t i = 0; i < n; i += 2) memcpy(block + 32 * (d + i) + 4 * place, part + i, 4);
-    }
-    for (int64_t d = 0; d < dv; d += PART) {
-        const int64_t n = dv - d < PART ? dv - d : PART;
-        whole_numbers(n, value + d, value_factor, part);
-        int16_t *to = values + 16 * d + 32 * (place / 2) + place % 2;
-        for (int64_t i = 0; i < n; i++) to[i / 16 * 256 + 2 * (i % 16)] = part[i];
     }
 }
 

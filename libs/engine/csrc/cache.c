@@ -20,8 +20,8 @@ mf_cache *mf_cache_new(const mf_cache_group *groups, int32_t n_groups, const int
         store->spec = groups[g];
         store->n_blocks = n_blocks[g];
         store->head_bytes = mf_cache_head_bytes(&groups[g]);
-        store->n_chunks = (n_blocks[g] + MF_CHUNK_BLOCKS - 1) / MF_CHUNK_BLOCKS;
-        store->n_bytes = mf_cache_block_bytes(&groups[g]) * MF_CHUNK_BLOCKS * store->n_chunks * groups[g].n_slots;
+        const int64_t n_whole = (n_blocks[g] + MF_CHUNK_BLOCKS - 1) / MF_CHUNK_BLOCKS * MF_CHUNK_BLOCKS;
+        store->n_bytes = mf_cache_block_bytes(&groups[g]) * n_whole * groups[g].n_slots;
         store->data = mf_pages_new(store->n_bytes);
         mf_pages_prefer_large(store->data, store->n_bytes);
         if (!store->data) {

@@ -1,6 +1,6 @@
-/* The bytes of the KV cache: for each group [slot][chunk of blocks][kv head][block][keys, values, magnitudes if whole:
+/* The bytes of the KV cache: for each group [chunk of blocks][slot][kv head][block][keys, values, magnitudes if whole:
  * kernels.h]. What a head reads of a chunk is one stretch of memory where a sequence has its blocks in order, and the
- * hardware sees the next block coming; yet a token's first pages are those of one chunk, not of every head. */
+ * hardware sees the next block coming. Chunks come first, so that a short sequence touches few of the large pages. */
 #ifndef MINFER_CACHE_H
 #define MINFER_CACHE_H
 
@@ -11,7 +11,7 @@
 typedef struct {
     mf_cache_group spec;
     uint8_t *data;
-    int64_t n_blocks, n_chunks, n_bytes;
+    int64_t n_blocks, n_bytes;
     int64_t head_bytes; /* of one block */
 } mf_cache_store;
 
@@ -24,7 +24,7 @@ int64_t mf_cache_head_bytes(const mf_cache_group *spec);
 
 /* One head's part of a block. */
 static inline uint8_t *mf_cache_part(const mf_cache_store *store, int32_t slot, int64_t block, int32_t head) {
-    const int64_t stretch = (slot * store->n_chunks + block / MF_CHUNK_BLOCKS) * store->spec.n_kv + head;
+    const int64_t stretch = (block / MF_CHUNK_BLOCKS * store->spec.n_slots + slot) * store->spec.n_kv + head;
     return store->data + (stretch * MF_CHUNK_BLOCKS + block % MF_CHUNK_BLOCKS) * store->head_bytes;
 }
 

@@ -23,6 +23,7 @@
 
 #include "rows_template.h"
 #include "softmax_template.h"
+#include "attention_store.h"
 #include "attention_whole.h"
 #include "attention_float.h"
 #ifdef TILES

@@ -7,6 +7,8 @@ from typing_extensions import Buffer
 
 from minfer.engine.backends.step import StepBatch
 
+TILE_ROWS: int
+CHUNK_POSITIONS: int
 MOST_EXPERTS: int
 MOST_GROUPS: int
 OK: int

@@ -79,6 +79,13 @@ cdef extern from "minfer_native.h" nogil:
     int mf_cache_read(const mf_cache *cache, int32_t group, int64_t block, uint8_t *data)
     int mf_cache_write(mf_cache *cache, int32_t group, int64_t block, const uint8_t *data)
 
+cdef extern from "kernels.h":
+    enum:
+        MF_TILE_ROWS
+        MF_CHUNK_POSITIONS
+
+TILE_ROWS = MF_TILE_ROWS
+CHUNK_POSITIONS = MF_CHUNK_POSITIONS
 MOST_EXPERTS = 1024
 MOST_GROUPS = 64
 OK, CANCELLED, NO_MEMORY, BAD_BATCH, BAD_PROGRAM = range(5)

@@ -34,7 +34,6 @@ CANCEL_INTERVAL: Final = 5_000_000
 """Nanoseconds between two questions whether to stop: asking takes the GIL, which others may hold."""
 
 _SCRATCH_BYTES = 1 << 18  # of a thread, beside what follows from the widths of heads
-_TILE_ROWS, _CHUNK_POSITIONS = 384, 256  # of attention: csrc/kernels.h
 
 
 class Plan:
@@ -58,9 +57,10 @@ class Plan:
             Domain.ONCE: 1,
         }
         self.buffer_bytes = place(self.lowered.operations, self.lowered.values, rows, kept)
-        tile = max((spec.dk + 2 * spec.dv + 32 for spec in graph.cache_slots), default=0) * _TILE_ROWS
-        pairs = max(((spec.dk + spec.dv) // 2 + 16 for spec in graph.cache_slots), default=0)
-        self.scratch_bytes = options.n_threads * (_SCRATCH_BYTES + 4 * (tile + pairs * _CHUNK_POSITIONS))
+        tile = max((spec.dk + 2 * spec.dv + 32 for spec in graph.cache_slots), default=0)
+        room = max(((spec.dk + spec.dv) // 2 + 16 for spec in graph.cache_slots), default=0)
+        floats = tile * _native.TILE_ROWS + room * _native.CHUNK_POSITIONS
+        self.scratch_bytes = options.n_threads * (_SCRATCH_BYTES + 4 * floats)
 
     @property
     def n_bytes(self) -> int:
