@@ -52,7 +52,8 @@ def write_record(cache: Path, record: Record) -> None:
     """Store `record`, replacing an older one in one step. Raises OSError."""
     target = record_path(cache, record.path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_suffix(f".{os.getpid()}.tmp")
+    # Where locks do not work two threads, or two machines with equal process ids, may be here at once.
+    partial = target.with_suffix(f".{os.getpid()}-{os.urandom(4).hex()}.tmp")
     with partial.open("w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(json.dumps(asdict(record), indent=1) + "\n")
         file.flush()
