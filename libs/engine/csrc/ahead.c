@@ -20,10 +20,13 @@ void mf_plan_ahead(mf_program *p) {
     int32_t product = 0;
     for (int32_t i = p->n_instructions - 1; i >= 0; i--) {
         mf_instruction *instruction = &p->instructions[i];
+        const mf_operation *op = &p->operations[instruction->first];
         instruction->product = product;
-        if (instruction->class == MF_CLASS_ATTEND && p->classes[p->operations[instruction->first].p[3]].is_split) product = i;
-        if (instruction->class != MF_CLASS_MATMUL && instruction->class != MF_CLASS_HEAD) continue;
-        product = p->n_rows[p->operations[instruction->first].rows] == 1 ? i : 0;
+        if (instruction->class == MF_CLASS_ATTEND) {
+            if (p->classes[op->p[3]].is_split) product = i;
+        } else if (instruction->class == MF_CLASS_MATMUL || instruction->class == MF_CLASS_HEAD) {
+            product = p->n_rows[op->rows] == 1 ? i : 0;
+        }
     }
     for (int thread = 0; thread < p->n_threads; thread++) p->shares[thread].product = 0;
 }

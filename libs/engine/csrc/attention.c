@@ -287,7 +287,7 @@ static void fold_tile(const tile_work *w, const mf_program *p, const mf_scratch 
 
 /* The tile, set up; a thread that goes on with chunks of the tile it had last finds it so. */
 static const tile_work *set_up(const mf_program *p, const mf_operation *op, const mf_tile *tile, int thread) {
-    tile_work *w = p->scratch[thread].tile;
+    tile_work *w = &p->tiles[thread];
     if (w->tile != tile || w->op != op || w->step != p->n_steps) {
         mf_tile_set_up(w, p, op, tile, p->scratch[thread].q);
         w->step = p->n_steps;

@@ -8,15 +8,17 @@ static inline float power_of_two(int exponent) { return mf_float_of_bits((uint32
 
 static inline int exponent_of(uint16_t half) { return (half >> 10 & 31) < 1 ? 1 : half >> 10 & 31; }
 
-/* The greatest magnitude of n floats, as a half. */
-static uint16_t greatest_half(int64_t n, const float *x) {
+/* The greatest magnitude of n floats: as bits, where what is no number is above all. */
+static uint32_t greatest_bits(int64_t n, const float *x) {
     uint32_t bits = 0;
     for (int64_t i = 0; i < n; i++) {
         const uint32_t size = mf_bits_of_float(x[i]) & 0x7fffffff;
         bits = size > bits ? size : bits;
     }
-    return mf_half_of_float(mf_float_of_bits(bits));
+    return bits;
 }
+
+static uint16_t greatest_half(int64_t n, const float *x) { return mf_half_of_float(mf_float_of_bits(greatest_bits(n, x))); }
 
 /* n floats, rounded to halves, times `factor`, as whole numbers: y has room for a multiple of eight, zeros after n. */
 static void whole_numbers(int64_t n, const float *x, float factor, int16_t *y) {

@@ -36,11 +36,12 @@ typedef struct {
 /* The blocks [block, end_block) and their scales. A position that has infinities or no numbers gets scores that are no
  * number; its keys and values were stored as zeros, which leave other rows alone. */
 static void read_blocks(const mf_attend_chunk *c, int block, int end_block, whole_chunk *w) {
-    const int64_t keys = mf_key_pairs(c->kind->dk), values = mf_value_pairs(c->kind->dv_padded);
+    const int64_t magnitudes = mf_whole_bytes(c->kind->dk, c->kind->dv_padded);
     const int bits = mf_key_bits(c->kind->dk);
     for (int b = block & ~3; b < ((end_block + 3) & ~3); b++) { /* as many as are ever used together */
-        w->block[b] = (const int32_t *)c->blocks[b >= block && b < end_block ? b : block];
-        const uint16_t *sizes = (const uint16_t *)(w->block[b] + keys + values);
+        const uint8_t *from = c->blocks[b >= block && b < end_block ? b : block];
+        const uint16_t *sizes = (const uint16_t *)(from + magnitudes);
+        w->block[b] = (const int32_t *)from;
         for (int i = 0; i < 16; i++) {
             const int key = exponent_of(sizes[i]), value = exponent_of(sizes[16 + i]);
             const int is_finite = key < 31 && value < 31, at = 16 * b + i;
@@ -59,7 +60,7 @@ static ALWAYS_INLINE void ask_on(const mf_attend_chunk *c, whole_chunk *w, const
     if (w->ask < w->ask_end) return;
     const int is_left = w->n_asked < c->n_next;
     w->ask = is_left ? c->next[w->n_asked++] : (const uint8_t *)w->weights;
-    w->ask_end = is_left ? w->ask + 4 * (mf_key_pairs(c->kind->dk) + mf_value_pairs(c->kind->dv_padded)) : w->ask;
+    w->ask_end = is_left ? w->ask + mf_whole_bytes(c->kind->dk, c->kind->dv_padded) : w->ask;
 }
 
 static void begin_asking(const mf_attend_chunk *c, whole_chunk *w) {
@@ -73,7 +74,7 @@ static ALWAYS_INLINE void ask_for(const int32_t *from, int64_t n) {
 }
 
 static void ask_for_scales(const mf_attend_chunk *c, int block, int end_block) {
-    const int64_t at = 4 * (mf_key_pairs(c->kind->dk) + mf_value_pairs(c->kind->dv_padded));
+    const int64_t at = mf_whole_bytes(c->kind->dk, c->kind->dv_padded);
     for (int b = block; b < end_block; b++) __builtin_prefetch(c->blocks[b] + at, 0, 3);
     for (int b = 0; b < c->n_next; b++) __builtin_prefetch(c->next[b] + at, 0, 2);
 }
@@ -232,7 +233,7 @@ static void attend_group(const mf_attend_chunk *c, whole_chunk *w, int row) {
 
 /* Every group of the first `many` rows asks for a share of the next chunk. */
 static void ask_for_share(const mf_attend_chunk *c, int row, int rows, int many) {
-    const int64_t lines = (mf_key_pairs(c->kind->dk) + mf_value_pairs(c->kind->dv_padded)) / 16 + 1;
+    const int64_t lines = mf_whole_bytes(c->kind->dk, c->kind->dv_padded) / 64 + 1;
     const int64_t first = lines * row / many, end = lines * (row + rows) / many;
     for (int b = 0; b < c->n_next; b++) {
         for (int64_t i = first; i < end; i++) __builtin_prefetch(c->next[b] + 64 * i, 0, 2);
@@ -315,11 +316,7 @@ static void attend_whole(const mf_attend_chunk *c) {
 /* A query as whole numbers up to `limit`, in `row` and as pairs in every MF_QUERY_ROWS-th place of `pairs`; returns what
  * one is worth. */
 static float query_pairs(int64_t n, const float *x, float limit, int16_t *row, int32_t *pairs) {
-    uint32_t bits = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const uint32_t size = mf_bits_of_float(x[i]) & 0x7fffffff;
-        bits = size > bits ? size : bits;
-    }
+    uint32_t bits = greatest_bits(n, x);
     if (bits >= 0x7f800000) bits = 0x7fc00000; /* no number */
     const float most = mf_float_of_bits(bits);
     const float factor = most > 1e-30f ? limit / most : 0;

@@ -5,7 +5,7 @@
 
 int64_t mf_cache_head_bytes(const mf_cache_group *spec) {
     const int64_t padded = (spec->dv + 15) / 16 * 16, magnitudes = 2 * MF_BLOCK_POSITIONS * (int64_t)sizeof(uint16_t);
-    if (spec->is_whole) return 4 * (mf_key_pairs(spec->dk) + mf_value_pairs(padded)) + magnitudes;
+    if (spec->is_whole) return mf_whole_bytes(spec->dk, padded) + magnitudes;
     return (spec->dk + padded) * MF_BLOCK_POSITIONS * (int64_t)sizeof(float);
 }
 

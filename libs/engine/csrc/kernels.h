@@ -58,6 +58,10 @@ static inline int64_t mf_pairs(int64_t n) { return (n + 1) / 2; }
 enum { MF_VALUE_SLICE = 16 * MF_BLOCK_POSITIONS / 2 };
 static inline int64_t mf_key_pairs(int64_t dk) { return MF_BLOCK_POSITIONS * mf_pairs(dk); }
 static inline int64_t mf_value_pairs(int64_t dv_padded) { return dv_padded / 16 * MF_VALUE_SLICE; }
+/* Bytes of both: then come the magnitudes. */
+static inline int64_t mf_whole_bytes(int64_t dk, int64_t dv_padded) {
+    return 4 * (mf_key_pairs(dk) + mf_value_pairs(dv_padded));
+}
 
 static inline int64_t mf_attend_room(int64_t dk, int64_t dv_padded) {
     return MF_CHUNK_BLOCKS * (mf_key_pairs(dk) + mf_value_pairs(dv_padded));

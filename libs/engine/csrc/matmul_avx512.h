@@ -80,12 +80,6 @@ MF_AVX512_INLINE void mf_far_emit(const mf_span *span, int64_t panel, int64_t co
 /* Four activations of a column, or a pair of sums, in every lane. */
 MF_AVX512_INLINE __m512i mf_wide_word(const void *p) { return _mm512_set1_epi32((int32_t)mf_load32(p)); }
 
-/* sum + the products of weights and four activations of a column. By name: gcc 12 does not spread the word on the way. */
-MF_AVX512_INLINE __m512i mf_wide_dot(__m512i sum, __m512i weights, const void *word) {
-    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(weights), "m"(*(const int32_t(*)[1])word));
-    return sum;
-}
-
 /* Planes of the columns of a group: bytes from column to column, and from a column's q to its planes. Those that a kind
  * of activation does not have are not used. */
 typedef struct mf_wide_columns {

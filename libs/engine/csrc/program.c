@@ -226,7 +226,6 @@ static int build_scratch(mf_program *p) {
     memset((void *)p->shares, 0, sizeof *p->shares * (size_t)p->n_threads);
     float *at = (float *)p->scratch_pages;
     for (int32_t t = 0; t < p->n_threads; t++) {
-        p->scratch[t].tile = &p->tiles[t];
         float **parts[] = {&p->scratch[t].scores, &p->scratch[t].q,    &p->scratch[t].chunk_values,
                            &p->scratch[t].values, &p->scratch[t].room, &p->scratch[t].logits};
         for (int i = 0; i < 6; i++) {

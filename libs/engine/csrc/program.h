@@ -49,7 +49,6 @@ typedef struct {
 
 typedef struct {
     float *scores, *q, *chunk_values, *values, *room, *logits;
-    struct mf_tile_work *tile; /* whose queries are in q */
 } mf_scratch;
 
 struct mf_program {
@@ -69,7 +68,7 @@ struct mf_program {
     mf_cut *cuts; /* by operation */
     mf_attend_class *classes;
     mf_scratch *scratch; /* by thread */
-    struct mf_tile_work *tiles; /* by thread: of scratch */
+    struct mf_tile_work *tiles; /* by thread: whose queries are in its scratch */
     uint8_t *scratch_pages;
     mf_limits limits;
     mf_cache_group *groups;

@@ -7,6 +7,11 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 
+cdef extern from "kernels.h":
+    enum:
+        MF_TILE_ROWS
+        MF_CHUNK_POSITIONS
+
 cdef extern from "minfer_native.h" nogil:
     ctypedef struct mf_operation:
         pass
@@ -78,11 +83,6 @@ cdef extern from "minfer_native.h" nogil:
     int mf_cache_copy(mf_cache *cache, int32_t group, int64_t source, int64_t target)
     int mf_cache_read(const mf_cache *cache, int32_t group, int64_t block, uint8_t *data)
     int mf_cache_write(mf_cache *cache, int32_t group, int64_t block, const uint8_t *data)
-
-cdef extern from "kernels.h":
-    enum:
-        MF_TILE_ROWS
-        MF_CHUNK_POSITIONS
 
 TILE_ROWS = MF_TILE_ROWS
 CHUNK_POSITIONS = MF_CHUNK_POSITIONS
